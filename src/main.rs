@@ -1,1 +1,3 @@
-fn main(){}
+//! The `dueline` binary.
+
+fn main() {}

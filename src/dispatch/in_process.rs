@@ -1,0 +1,1 @@
+//! Handlers in this process.

@@ -1,0 +1,1 @@
+//! Handlers that write a log line.

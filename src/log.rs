@@ -1,0 +1,187 @@
+//! The log port: the topics, on Kafka or embedded.
+//!
+//! An adapter moves records and decides nothing. It never commits by itself, never skips, and buffers no more than
+//! its bounds; the engine says from where a shard is read. Assignment changes arrive as a stream of
+//! [`Assignment`]; the adapter has let go of a shard before it says [`Assignment::Revoked`], and never waits.
+
+pub mod embedded;
+#[cfg(feature = "kafka")]
+pub mod kafka;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+
+use crate::model::{Shard, Wall};
+
+/// What a log call returns.
+pub type Answer<T> = BoxFuture<'static, Result<T, Error>>;
+
+/// Why a log call failed, by what the caller can do.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// Not reachable or not answered in time. Try again.
+    #[error("log not answering: {0}")]
+    Unavailable(String),
+    /// The shard is not assigned to this instance (any more).
+    #[error("shard {} is not assigned here", .0.0)]
+    NotAssigned(Shard),
+    /// The log no longer has (or never had) the offset asked for: nothing may be skipped silently.
+    #[error("shard {} has no offset {wanted}: it holds {first}..{next}", shard.0)]
+    OffsetGone {
+        /// The shard.
+        shard: Shard,
+        /// The offset asked for.
+        wanted: u64,
+        /// The first offset held.
+        first: u64,
+        /// The next offset to be written.
+        next: u64,
+    },
+    /// This record can never be written (too large, topic unknown, not authorized).
+    #[error("log refuses the record: {0}")]
+    Refused(String),
+    /// The client is beyond repair and must be made anew.
+    #[error("log client failed: {0}")]
+    Fatal(String),
+}
+
+/// The topics of an installation; their names carry the configured prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Topic {
+    /// Schedule events.
+    Schedule,
+    /// Task events.
+    Events,
+    /// Records that are not valid schedule events.
+    Rejected,
+    /// Dead letters.
+    Dead,
+}
+
+impl Topic {
+    /// All of them.
+    pub const ALL: [Topic; 4] = [Topic::Schedule, Topic::Events, Topic::Rejected, Topic::Dead];
+
+    /// The topic's name under a prefix: `dueline.schedule`.
+    pub fn name(self, prefix: &str) -> String {
+        let word = match self {
+            Topic::Schedule => "schedule",
+            Topic::Events => "events",
+            Topic::Rejected => "rejected",
+            Topic::Dead => "dead",
+        };
+        format!("{prefix}.{word}")
+    }
+}
+
+/// A header of a record.
+pub type Header = (String, Option<Bytes>);
+
+/// A record as read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Its offset.
+    pub offset: u64,
+    /// The broker's append time.
+    pub appended: Wall,
+    /// Its key.
+    pub key: Option<Bytes>,
+    /// Its headers, in order.
+    pub headers: Vec<Header>,
+    /// Its value; `None` = a tombstone.
+    pub value: Option<Bytes>,
+}
+
+/// Where a record is to go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A topic of ours.
+    Topic(Topic),
+    /// Any other topic, by name (the topic handler).
+    Named(String),
+}
+
+/// A record to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Where to.
+    pub target: Target,
+    /// Its partition; `None` = by murmur2 of the key, as Java's default partitioner would.
+    pub partition: Option<u32>,
+    /// Its key.
+    pub key: Option<Bytes>,
+    /// Its headers.
+    pub headers: Vec<Header>,
+    /// Its value.
+    pub value: Option<Bytes>,
+}
+
+/// Where a record was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// The partition.
+    pub partition: u32,
+    /// The offset.
+    pub offset: u64,
+}
+
+/// What a shard's partition holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct End {
+    /// The first offset still held.
+    pub first: u64,
+    /// The offset after the last stable record.
+    pub next: u64,
+    /// Identity of the topic: another one means it was created anew.
+    pub topic_id: String,
+}
+
+/// A change of what this instance is to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Assignment {
+    /// These shards are added.
+    Assigned(Vec<Shard>),
+    /// These are taken in order.
+    Revoked(Vec<Shard>),
+    /// These may already be another's.
+    Lost(Vec<Shard>),
+}
+
+/// The reading side: one member of the consumer group.
+pub trait Consumer: Send + Sync + 'static {
+    /// Waits for the next change of assignment; `None` after [`Consumer::close`].
+    fn assignment(&self) -> BoxFuture<'_, Option<Assignment>>;
+
+    /// Reads the shard from `offset` on, dropping what was buffered.
+    fn seek(&self, shard: Shard, offset: u64) -> Answer<()>;
+
+    /// The next records, at least one: waits for it. At most `records_max` and, past the first, `bytes_max`.
+    ///
+    /// # Errors
+    /// [`Error::OffsetGone`] when the log does not hold the offset sought; [`Error::NotAssigned`] after a revoke.
+    fn fetch(&self, shard: Shard, records_max: usize, bytes_max: usize) -> Answer<Vec<Record>>;
+
+    /// What the partition holds now, asked of its leader.
+    fn end(&self, shard: Shard) -> Answer<End>;
+
+    /// Commits `next_offset` for the shard: a hint for lag tools, never waited for.
+    fn commit(&self, shard: Shard, next_offset: u64);
+
+    /// Leaves and joins the group again (after a fence).
+    fn rejoin(&self);
+
+    /// Milliseconds since the client was last polled: a large one means that it hangs.
+    fn silent_ms(&self) -> u64;
+
+    /// Leaves the group. Idempotent; bounded in time.
+    fn close(&self) -> BoxFuture<'static, ()>;
+}
+
+/// The writing side: idempotent, all replicas in sync acknowledge.
+pub trait Producer: Send + Sync + 'static {
+    /// Writes one record; answered when it is durable. Records of one partition keep the order of the calls.
+    fn produce(&self, message: Message) -> Answer<Written>;
+
+    /// Waits until everything sent is answered, at most `wait_ms` milliseconds.
+    fn flush(&self, wait_ms: u64) -> BoxFuture<'static, ()>;
+}

@@ -1,0 +1,1 @@
+//! All metrics, defined once.

@@ -1,0 +1,21 @@
+//! Plain values that every other room shares: names, times, tasks, rows.
+//!
+//! Std only. Nothing here performs, decides or encodes anything; a value checks its own bounds when it is made
+//! and is right from then on.
+
+pub mod event;
+pub mod home;
+pub mod limits;
+pub mod name;
+pub mod owner;
+pub mod row;
+pub mod task;
+pub mod time;
+
+pub use event::{Due, Event, Origin, RejectReason, Rejection, Verb};
+pub use home::{home_shard, partition_of};
+pub use name::{HandlerName, NameError, QueueName, TaskId, TaskKey};
+pub use owner::{AttemptToken, Epoch, Generation, OriginMark, OwnerRow, OwnerUuid, Progress, Shard, Version};
+pub use row::{Current, Decision, Ended, EventRow, Fact, FactRow, MarkKind, PayloadRow, Place, Row, Started};
+pub use task::{CloseReason, Misfire, OnConflict, Outcome, Payload, RetryPolicy, TaskContent, TaskState};
+pub use time::{Boot, Now, Wall};

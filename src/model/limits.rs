@@ -1,0 +1,50 @@
+//! Every bound of the product, named with its unit. Those a user may change are defaults of the config.
+
+/// Longest queue name or task id, in bytes of UTF-8.
+pub const NAME_BYTES_MAX: usize = 500;
+/// Largest payload of one task, in bytes (default of `limits.payload_bytes`).
+pub const PAYLOAD_BYTES_MAX: usize = 256 * 1024;
+/// Payloads up to this size lie in the task row; larger ones in a row of their own, read when the task starts.
+pub const PAYLOAD_INLINE_BYTES_MAX: usize = 16 * 1024;
+/// Largest schedule event read from the log, in bytes: payload, names, labels and envelope.
+pub const EVENT_BYTES_MAX: usize = PAYLOAD_BYTES_MAX + 64 * 1024;
+/// Furthest due time from the record's append time, in milliseconds (ten years).
+pub const DUE_AHEAD_MS_MAX: i64 = 3_653 * 86_400_000;
+/// Most labels on one task.
+pub const LABELS_MAX: usize = 32;
+/// Longest reason, label, collection or error text kept, in bytes.
+pub const TEXT_BYTES_MAX: usize = 1_024;
+/// Largest result of a handler that is kept, in bytes.
+pub const RESULT_BYTES_MAX: usize = 16 * 1024;
+/// Tasks that an instance holds in memory (default of `limits.tasks_in_memory`); a payload counts as one more per KiB.
+pub const TASKS_IN_MEMORY: usize = 500_000;
+/// How far ahead of now a shard loads tasks, in milliseconds.
+pub const LOOK_AHEAD_MS: i64 = 120_000;
+/// Records that one intake batch holds.
+pub const INTAKE_BATCH_RECORDS_MAX: usize = 512;
+/// Occurrences of one task id in an intake batch; the next one waits for the next batch.
+pub const INTAKE_BATCH_SAME_ID_MAX: usize = 16;
+/// Intake batches of a shard under way at once.
+pub const INTAKE_BATCHES_MAX: usize = 3;
+/// Rows of one store request.
+pub const WRITE_ROWS_MAX: usize = 1_024;
+/// Store requests of one shard for execution facts under way at once.
+pub const WRITES_IN_FLIGHT_MAX: usize = 2;
+/// Rows of one page when a shard loads.
+pub const LOAD_PAGE_ROWS: usize = 2_000;
+/// Interruptions (owner lost, outcome unknown) after which a task is dead.
+pub const INTERRUPTIONS_MAX: u32 = 10;
+/// A cancel of an unknown task is remembered this long, in milliseconds of append time.
+pub const REMEMBERED_CANCEL_MS: i64 = 3_600_000;
+/// Default of the repeat window, in milliseconds of append time.
+pub const REPEAT_WINDOW_MS: i64 = 86_400_000;
+/// Width of a bucket of the `due` table, in milliseconds of ready time.
+pub const BUCKET_MS: i64 = 300_000;
+/// Bits of a version that hold the offset; the generation lies above.
+pub const VERSION_OFFSET_BITS: u32 = 44;
+/// Default timeout of one attempt, in milliseconds.
+pub const TIMEOUT_MS: u64 = 30_000;
+/// Longest timeout of one attempt, in milliseconds (one day).
+pub const TIMEOUT_MS_MAX: u64 = 86_400_000;
+/// Most attempts a retry policy may allow.
+pub const ATTEMPTS_MAX: u32 = 1_000;

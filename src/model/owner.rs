@@ -1,0 +1,113 @@
+//! Shards, their owners, and the numbers that order everything: epoch, version, fencing token.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::limits::VERSION_OFFSET_BITS;
+use super::time::Wall;
+
+/// One partition of the schedule topic with everything stored for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Shard(pub u32);
+
+/// A shard's ownership number, only rising. 0 = never owned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Epoch(pub u64);
+
+/// The life of a shard's log: raised by `dueline shard reset`, else 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Generation(pub u32);
+
+/// The number of a schedule event in its shard: generation, then offset. Orders everything that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version(pub u64);
+
+impl Version {
+    /// Before every version.
+    pub const MIN: Version = Version(0);
+    /// After every version.
+    pub const MAX: Version = Version(i64::MAX as u64);
+
+    /// The version of the record at `offset` in `generation`.
+    pub fn new(generation: Generation, offset: u64) -> Version {
+        assert!(offset < 1 << VERSION_OFFSET_BITS, "an offset never reaches 2^44");
+        Version(u64::from(generation.0) << VERSION_OFFSET_BITS | offset)
+    }
+
+    /// The generation part.
+    pub fn generation(self) -> Generation {
+        Generation((self.0 >> VERSION_OFFSET_BITS) as u32)
+    }
+
+    /// The offset part.
+    pub fn offset(self) -> u64 {
+        self.0 & ((1 << VERSION_OFFSET_BITS) - 1)
+    }
+}
+
+/// Names one attempt, rises within a queue, and is what a handler fences by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AttemptToken {
+    /// The shard's generation.
+    pub generation: Generation,
+    /// The owner's epoch.
+    pub epoch: Epoch,
+    /// Rising within the epoch.
+    pub sequence: u64,
+}
+
+impl fmt::Display for AttemptToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.generation.0, self.epoch.0, self.sequence)
+    }
+}
+
+/// Fresh for every bump, so that an unknown outcome can be told from another's success.
+pub type OwnerUuid = u128;
+
+/// The row of `shard_owner`: who may run a shard. Changed only by compare-and-set on the epoch.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct OwnerRow {
+    /// The present epoch; 0 when no row exists yet.
+    pub epoch: Epoch,
+    /// Fresh for the bump that made this epoch.
+    pub owner: OwnerUuid,
+    /// The highest epoch whose owner let go in order; equal to `epoch` = nobody owns the shard.
+    pub released_epoch: Epoch,
+    /// The lease of this epoch's owner, in milliseconds.
+    pub lease_ms: u64,
+    /// What this epoch's owner itself had to wait for, in milliseconds, while it still waits.
+    pub wait_ms: u64,
+    /// The owner's instance name, for people.
+    pub instance: String,
+    /// Where the owner's HTTP interface answers, for the hop.
+    pub advertise: String,
+}
+
+/// The row of `shard_progress`: how far one epoch got. The newest of the highest epoch counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The epoch that wrote it.
+    pub epoch: Epoch,
+    /// The generation of the log.
+    pub generation: Generation,
+    /// Identity of the topic the offsets belong to; empty when not known yet.
+    pub topic_id: String,
+    /// The first offset whose rows are not all stored: everything below is applied.
+    pub next_offset: u64,
+    /// Every task ready at or before this time is finished.
+    pub watermark: Wall,
+    /// For each origin partition of forwarded records: the last one applied.
+    pub marks: BTreeMap<Shard, OriginMark>,
+}
+
+/// The last record of an origin partition that was applied here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OriginMark {
+    /// The origin partition's generation.
+    pub generation: Generation,
+    /// Its offset in the origin partition.
+    pub origin_offset: u64,
+    /// Its offset here.
+    pub home_offset: u64,
+}

@@ -1,0 +1,283 @@
+//! The tables as plain data. Every row is an immutable fact: once sent it never changes, a retry sends the same.
+//!
+//! Two tables hold what is known of tasks. `task_event` has one row per schedule event, under the task's key: the
+//! index by id and the answer given. `due` has the task and every fact about it side by side, under its place:
+//!
+//! ```text
+//! due (shard, bucket of ready_at) | ready_at, version, kind, epoch, seq
+//!     12:00:01  v7   0 task          -  -     what to run
+//!     12:00:01  v7   2 started       3  41    owner 3, its 41st attempt
+//!     12:00:01  v7   3 ended         3  41    retryable, next at 12:00:02
+//!     12:00:01  v7   1 superseded    -  9     event v9 cancelled it
+//! ```
+
+use std::sync::Arc;
+
+use super::name::TaskKey;
+use super::owner::{Epoch, Shard, Version};
+use super::task::{CloseReason, Outcome, TaskContent};
+use super::time::Wall;
+
+/// Where a task and its facts lie within its shard. Ordered as the table is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// max(due time, append time): the same on every replay.
+    pub ready_at: Wall,
+    /// The version of the event that made the task.
+    pub version: Version,
+}
+
+impl Place {
+    /// The first place with this ready time.
+    pub fn start_of(ready_at: Wall) -> Place {
+        Place { ready_at, version: Version::MIN }
+    }
+}
+
+/// A row of any table that shards write.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Row {
+    /// `task_event`.
+    Event(EventRow),
+    /// `due`.
+    Fact(FactRow),
+    /// `payload`.
+    Payload(PayloadRow),
+}
+
+/// A row of `task_event`: one schedule event and what was decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventRow {
+    /// The task.
+    pub key: TaskKey,
+    /// The event's version.
+    pub version: Version,
+    /// The epoch that decided; of several the highest counts.
+    pub epoch: Epoch,
+    /// The shard it was applied in.
+    pub shard: Shard,
+    /// `schedule`, `cancel` or `reschedule`.
+    pub verb: Arc<str>,
+    /// The event's content hash.
+    pub content_hash: [u8; 16],
+    /// The event's CloudEvents id, hashed.
+    pub event_id_hash: Option<[u8; 16]>,
+    /// The record's append time.
+    pub appended: Wall,
+    /// What was decided.
+    pub decision: Decision,
+    /// The task that this id stands for after the event.
+    pub current: Option<Current>,
+    /// Append time of a cancel of an unknown task, while it is to be remembered.
+    pub cancel_remembered: Option<Wall>,
+    /// Why, in the producer's words.
+    pub reason: Option<String>,
+}
+
+/// The newest accepted version of an id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Current {
+    /// Where its rows lie.
+    pub place: Place,
+    /// Its due time.
+    pub due_at: Wall,
+    /// Content hash of the event that made it.
+    pub content_hash: [u8; 16],
+    /// Append time of that event.
+    pub appended: Wall,
+}
+
+/// The answer to a schedule event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// A new task.
+    Scheduled,
+    /// A new task in place of an unfinished one.
+    Replaced,
+    /// A new due time.
+    Rescheduled,
+    /// A cancel in time.
+    Cancelled,
+    /// The task had started or finished.
+    TooLate,
+    /// The same again: nothing changed.
+    Repeated,
+    /// An unfinished task of the id stays.
+    Kept,
+    /// Another task of the id is unfinished: rejected.
+    Conflict,
+    /// No task of this id is known.
+    Unknown,
+    /// A new task that a remembered cancel forbids.
+    CancelledBefore,
+}
+
+impl Decision {
+    /// The word used in rows and API.
+    pub fn word(self) -> &'static str {
+        match self {
+            Decision::Scheduled => "scheduled",
+            Decision::Replaced => "replaced",
+            Decision::Rescheduled => "rescheduled",
+            Decision::Cancelled => "cancelled",
+            Decision::TooLate => "too_late",
+            Decision::Repeated => "repeated",
+            Decision::Kept => "kept",
+            Decision::Conflict => "conflict",
+            Decision::Unknown => "unknown_task",
+            Decision::CancelledBefore => "cancelled_before",
+        }
+    }
+
+    /// The decision of a word.
+    pub fn from_word(word: &str) -> Option<Decision> {
+        use Decision::*;
+        [
+            Scheduled,
+            Replaced,
+            Rescheduled,
+            Cancelled,
+            TooLate,
+            Repeated,
+            Kept,
+            Conflict,
+            Unknown,
+            CancelledBefore,
+        ]
+        .into_iter()
+        .find(|decision| decision.word() == word)
+    }
+}
+
+/// A row of `due`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FactRow {
+    /// The shard.
+    pub shard: Shard,
+    /// The task's place.
+    pub place: Place,
+    /// What is known.
+    pub fact: Fact,
+}
+
+/// One fact about a task.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fact {
+    /// Kind 0: the task itself.
+    Task {
+        /// Its key.
+        key: TaskKey,
+        /// When it is due.
+        due_at: Wall,
+        /// Append time of its event (the origin's for a forwarded one).
+        appended: Wall,
+        /// What to run.
+        content: Arc<TaskContent>,
+    },
+    /// Kind 1: forbids every further attempt.
+    Superseded {
+        /// The version of the event that did it: the row's `seq`.
+        by: Version,
+        /// How.
+        mark: MarkKind,
+    },
+    /// Kind 2: an attempt is about to be called.
+    Started(Started),
+    /// Kind 3: an attempt ended.
+    Ended(Ended),
+    /// Kind 4: closed without an attempt.
+    Closed {
+        /// The owner's epoch.
+        epoch: Epoch,
+        /// Rising within the epoch.
+        seq: u64,
+        /// When.
+        at: Wall,
+        /// Why.
+        reason: CloseReason,
+    },
+}
+
+/// What superseded a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MarkKind {
+    /// A cancel.
+    Cancelled,
+    /// A schedule event with other content.
+    Replaced,
+    /// A reschedule.
+    Rescheduled,
+}
+
+impl MarkKind {
+    /// The word used in rows and API.
+    pub fn word(self) -> &'static str {
+        match self {
+            MarkKind::Cancelled => "cancelled",
+            MarkKind::Replaced => "replaced",
+            MarkKind::Rescheduled => "rescheduled",
+        }
+    }
+
+    /// The kind of a word.
+    pub fn from_word(word: &str) -> Option<MarkKind> {
+        [MarkKind::Cancelled, MarkKind::Replaced, MarkKind::Rescheduled]
+            .into_iter()
+            .find(|k| k.word() == word)
+    }
+}
+
+/// An attempt about to be called. Carries all counts, so that they never depend on older facts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Started {
+    /// The owner's epoch.
+    pub epoch: Epoch,
+    /// Rising within the epoch; with it names the attempt.
+    pub seq: u64,
+    /// When it was decided.
+    pub at: Wall,
+    /// When the attempt ends at the latest.
+    pub deadline: Wall,
+    /// Number of the attempt, from 1.
+    pub attempt: u32,
+    /// Attempts that failed before it.
+    pub failures: u32,
+    /// Attempts before it whose owner was lost.
+    pub interruptions: u32,
+    /// The instance, for people.
+    pub instance: Arc<str>,
+}
+
+/// How an attempt ended and what follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// The epoch of the attempt.
+    pub epoch: Epoch,
+    /// The attempt's sequence number.
+    pub seq: u64,
+    /// When.
+    pub at: Wall,
+    /// How.
+    pub outcome: Outcome,
+    /// Failures so far, this one included.
+    pub failures: u32,
+    /// The next try, if one follows.
+    pub next_at: Option<Wall>,
+    /// Set when this end closes the task without success.
+    pub closed: Option<CloseReason>,
+    /// The handler's answer, cut at [`super::limits::RESULT_BYTES_MAX`].
+    pub result: Option<Arc<[u8]>>,
+    /// What went wrong, cut at [`super::limits::TEXT_BYTES_MAX`].
+    pub error: Option<Arc<str>>,
+}
+
+/// A row of `payload`: one that is too large for its task row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PayloadRow {
+    /// The shard.
+    pub shard: Shard,
+    /// The task's place.
+    pub place: Place,
+    /// The payload.
+    pub bytes: Arc<[u8]>,
+}

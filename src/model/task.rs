@@ -1,0 +1,232 @@
+//! A task as asked for, and the words for what became of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::limits;
+use super::name::HandlerName;
+use super::time::Wall;
+
+/// What a task is to do, exactly as its event asked. Never changes once accepted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TaskContent {
+    /// The handler that runs it.
+    pub handler: HandlerName,
+    /// What the handler is given.
+    pub payload: Payload,
+    /// 0 to 9, 9 first; decides between queues, never within one.
+    pub priority: u8,
+    /// The caller's tag for gating, quota and bulk work.
+    pub collection: Option<Arc<str>>,
+    /// Time for one attempt, in milliseconds; `None` = the handler's.
+    pub timeout_ms: Option<u64>,
+    /// Not started after this time.
+    pub expires_at: Option<Wall>,
+    /// What to do when it is late.
+    pub misfire: Misfire,
+    /// How late is late, in milliseconds.
+    pub misfire_grace_ms: u64,
+    /// What this event does to an unfinished task of the same id.
+    pub on_conflict: OnConflict,
+    /// The retry policy; `None` = the handler's.
+    pub retry: Option<RetryPolicy>,
+    /// Free labels.
+    pub labels: BTreeMap<String, String>,
+    /// Who asked for it.
+    pub created_by: Option<Arc<str>>,
+    /// W3C trace context of the producer.
+    pub traceparent: Option<Arc<str>>,
+}
+
+/// A payload: in memory, or in its own row of the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Payload {
+    /// JSON text as sent.
+    Inline(Arc<[u8]>),
+    /// Stored apart under the task's place; its length in bytes.
+    Stored(u32),
+}
+
+impl Payload {
+    /// Length in bytes, wherever it lies.
+    pub fn len(&self) -> usize {
+        match self {
+            Payload::Inline(bytes) => bytes.len(),
+            Payload::Stored(len) => *len as usize,
+        }
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// What happens to a task that could not start in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Misfire {
+    /// It runs late.
+    Run,
+    /// It is skipped, on record.
+    Skip,
+}
+
+/// What a schedule event does when an unfinished task of its id has other content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnConflict {
+    /// The new one takes its place; a running attempt ends first.
+    Replace,
+    /// The old one stays.
+    Keep,
+    /// The new one is rejected.
+    Reject,
+}
+
+/// When a failed attempt is tried again.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RetryPolicy {
+    /// Attempts in all, 1 to [`limits::ATTEMPTS_MAX`].
+    pub max_attempts: u32,
+    /// Wait after the first failure, in milliseconds.
+    pub initial_ms: u64,
+    /// Each further wait is this times the last, 1 to 100.
+    pub factor: f64,
+    /// Longest wait, in milliseconds.
+    pub max_ms: u64,
+    /// Part of the wait that is drawn at random, 0 to 1.
+    pub jitter: f64,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        RetryPolicy { max_attempts: 10, initial_ms: 1_000, factor: 2.0, max_ms: 600_000, jitter: 0.2 }
+    }
+}
+
+impl RetryPolicy {
+    /// The wait after the `failures`-th failure, in milliseconds; `random` is drawn from 0 to 1.
+    pub fn wait_ms(&self, failures: u32, random: f64) -> u64 {
+        let exponent = f64::from(failures.saturating_sub(1).min(limits::ATTEMPTS_MAX));
+        let full = (self.initial_ms as f64 * self.factor.powf(exponent)).min(self.max_ms as f64);
+        (full * (1.0 - self.jitter * random)) as u64
+    }
+}
+
+/// How one attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Done.
+    Succeeded,
+    /// Failed; try again.
+    Retryable,
+    /// Failed for good.
+    Fatal,
+    /// No answer before the deadline.
+    TimedOut,
+    /// Broken off on purpose; also a handler's refusal of an old fencing token.
+    Aborted,
+    /// The owner was lost; what happened is not known.
+    Interrupted,
+    /// The handler asked to be called again later; no failure.
+    Snoozed,
+    /// Recorded as started but never called; no attempt used.
+    NotCalled,
+}
+
+impl Outcome {
+    /// The word used in rows, headers, metrics and API.
+    pub fn word(self) -> &'static str {
+        match self {
+            Outcome::Succeeded => "succeeded",
+            Outcome::Retryable => "retryable",
+            Outcome::Fatal => "fatal",
+            Outcome::TimedOut => "timed_out",
+            Outcome::Aborted => "aborted",
+            Outcome::Interrupted => "interrupted",
+            Outcome::Snoozed => "snoozed",
+            Outcome::NotCalled => "not_called",
+        }
+    }
+
+    /// The outcome of a word.
+    pub fn from_word(word: &str) -> Option<Outcome> {
+        use Outcome::*;
+        [Succeeded, Retryable, Fatal, TimedOut, Aborted, Interrupted, Snoozed, NotCalled]
+            .into_iter()
+            .find(|outcome| outcome.word() == word)
+    }
+}
+
+/// Why a task was closed without succeeding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloseReason {
+    /// All attempts were used.
+    Exhausted,
+    /// The handler said that trying again is no use.
+    Fatal,
+    /// Too many owners were lost while it ran.
+    Interrupted,
+    /// `expires_at` passed before it could start.
+    Expired,
+    /// Its misfire policy skipped it.
+    Skipped,
+}
+
+impl CloseReason {
+    /// The word used in rows, metrics and API.
+    pub fn word(self) -> &'static str {
+        match self {
+            CloseReason::Exhausted => "exhausted",
+            CloseReason::Fatal => "fatal",
+            CloseReason::Interrupted => "interrupted",
+            CloseReason::Expired => "expired",
+            CloseReason::Skipped => "skipped",
+        }
+    }
+
+    /// The reason of a word.
+    pub fn from_word(word: &str) -> Option<CloseReason> {
+        use CloseReason::*;
+        [Exhausted, Fatal, Interrupted, Expired, Skipped].into_iter().find(|reason| reason.word() == word)
+    }
+}
+
+/// The states of a task: the closed table of docs/semantics.md.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TaskState {
+    /// Accepted, not started.
+    Scheduled,
+    /// An attempt is open.
+    Running,
+    /// An attempt failed; another will come.
+    Retrying,
+    /// Done.
+    Succeeded,
+    /// Out of attempts, or failed for good.
+    Dead,
+    /// A cancel came in time.
+    Cancelled,
+    /// Another version of the same id took its place.
+    Replaced,
+    /// `expires_at` passed.
+    Expired,
+    /// Skipped by its misfire policy.
+    Skipped,
+}
+
+impl TaskState {
+    /// The word used in API, events and metrics.
+    pub fn word(self) -> &'static str {
+        match self {
+            TaskState::Scheduled => "scheduled",
+            TaskState::Running => "running",
+            TaskState::Retrying => "retrying",
+            TaskState::Succeeded => "succeeded",
+            TaskState::Dead => "dead",
+            TaskState::Cancelled => "cancelled",
+            TaskState::Replaced => "replaced",
+            TaskState::Expired => "expired",
+            TaskState::Skipped => "skipped",
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Performs effects, decides nothing.

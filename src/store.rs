@@ -1,0 +1,159 @@
+//! The store port: the tables of [`crate::model::row`] and the owner row, on Cassandra or embedded.
+//!
+//! An adapter moves rows and decides nothing. All writes are durable before they are answered (a quorum of replicas,
+//! or an fsync); all reads see every write answered before; owner calls are linearizable. Rows never change once
+//! sent, so every call but [`Store::bump`] and [`Store::release`] may be sent again after any error.
+
+#[cfg(feature = "cassandra")]
+pub mod cassandra;
+pub mod embedded;
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+
+use crate::model::{
+    Epoch, EventRow, FactRow, OwnerRow, OwnerUuid, Place, Progress, Row, Shard, TaskKey, Version, Wall,
+};
+
+/// What a store call returns.
+pub type Answer<T> = BoxFuture<'static, Result<T, Error>>;
+
+/// Why a store call failed, by what the caller can do.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// Not answered in time or not reachable: it may have applied. Send the same again.
+    #[error("store not answering: {0}")]
+    Unavailable(String),
+    /// The store refuses this very row, and would take others (too large for it, for example).
+    #[error("store refuses row {index}: {detail}")]
+    RowRefused {
+        /// Index of the row in the request.
+        index: usize,
+        /// The store's words.
+        detail: String,
+    },
+    /// Refused for everybody: guard rail, missing table or column, unauthorized. Needs a person; retried slowly.
+    #[error("store refuses requests: {0}")]
+    Misconfigured(String),
+    /// A stored row cannot be read.
+    #[error("stored row unreadable: {0}")]
+    Corrupt(String),
+}
+
+/// The `cluster` row: fixed when the store is created.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cluster {
+    /// Number of shards = partitions of the schedule topic.
+    pub shards: u32,
+    /// Width of a bucket of `due`, in milliseconds.
+    pub bucket_ms: i64,
+    /// Partitions per bucket (`sub` = version mod this).
+    pub subs: u32,
+    /// Name of the hash that gives a queue its home.
+    pub hash: String,
+    /// Key that signs the headers of forwarded records.
+    pub signing_key: [u8; 32],
+}
+
+/// One id to look up in `task_event`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lookup {
+    /// The task.
+    pub key: TaskKey,
+    /// Rows from this version …
+    pub first: Version,
+    /// … to this one are wanted, and the newest row below `first`.
+    pub last: Version,
+}
+
+/// Rows of `due`, whole places only, in order.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Slice {
+    /// The rows.
+    pub rows: Vec<FactRow>,
+    /// Where to go on; `None` = the range was read to its end.
+    pub next: Option<Place>,
+}
+
+/// A change of ownership, applied only if the row's epoch still is `expected` (0 = no row yet).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bump {
+    /// The epoch that was read; the new one is one higher.
+    pub expected: Epoch,
+    /// Fresh for this bump.
+    pub owner: OwnerUuid,
+    /// The new owner's lease, in milliseconds.
+    pub lease_ms: u64,
+    /// What the new owner has to wait for before it may act, in milliseconds.
+    pub wait_ms: u64,
+    /// The new owner's instance name.
+    pub instance: String,
+    /// Where its HTTP interface answers.
+    pub advertise: String,
+}
+
+/// A row of `instance`: who is alive, for people and for the hop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instance {
+    /// Its name.
+    pub name: String,
+    /// Its data centre.
+    pub dc: String,
+    /// Where its HTTP interface answers.
+    pub advertise: String,
+    /// Its version.
+    pub version: String,
+    /// When it started.
+    pub started_at: Wall,
+    /// Its last heartbeat.
+    pub seen_at: Wall,
+}
+
+/// The store.
+pub trait Store: Send + Sync + 'static {
+    /// The `cluster` row; written with `wanted` when there is none.
+    ///
+    /// # Errors
+    /// Also when the row cannot be read or written.
+    fn cluster(&self, wanted: Cluster) -> Answer<Cluster>;
+
+    /// Writes rows durably; answered when all are. Order between rows of one call is not promised.
+    fn write(&self, rows: Arc<[Row]>) -> Answer<()>;
+
+    /// For each lookup its rows, newest version first, highest epoch first within a version.
+    fn lookup(&self, lookups: Vec<Lookup>) -> Answer<Vec<Vec<EventRow>>>;
+
+    /// All events of one task, newest first, at most `rows_max`.
+    fn history(&self, key: TaskKey, rows_max: usize) -> Answer<Vec<EventRow>>;
+
+    /// Rows of places `from <= place < to`, about `rows_max` of them but never part of a place.
+    fn slice(&self, shard: Shard, from: Place, to: Place, rows_max: usize) -> Answer<Slice>;
+
+    /// All rows of one place.
+    fn facts(&self, shard: Shard, place: Place) -> Answer<Vec<FactRow>>;
+
+    /// The payload stored apart under a place.
+    fn payload(&self, shard: Shard, place: Place) -> Answer<Option<Arc<[u8]>>>;
+
+    /// The newest progress row of the highest epoch.
+    fn progress(&self, shard: Shard) -> Answer<Option<Progress>>;
+
+    /// Writes a progress row; of two of one epoch the one with the higher `stamp` stays.
+    fn write_progress(&self, shard: Shard, progress: Progress, stamp: u64) -> Answer<()>;
+
+    /// The owner row, read linearizably; the default row when there is none.
+    fn owner(&self, shard: Shard) -> Answer<OwnerRow>;
+
+    /// Compare-and-set of the owner row: true = applied. After [`Error::Unavailable`] it may or may not have been.
+    fn bump(&self, shard: Shard, bump: Bump) -> Answer<bool>;
+
+    /// Sets `released_epoch = epoch` if epoch and owner still are these: true = applied.
+    fn release(&self, shard: Shard, epoch: Epoch, owner: OwnerUuid) -> Answer<bool>;
+
+    /// Writes this instance's heartbeat.
+    fn beat(&self, instance: Instance) -> Answer<()>;
+
+    /// All instances with a heartbeat row.
+    fn instances(&self) -> Answer<Vec<Instance>>;
+}

@@ -1,0 +1,5 @@
+//! Encodings: the only room with serde. Schedule events, headers of forwarded and rejected records, stored rows.
+
+pub mod event;
+pub mod forward;
+pub mod row;

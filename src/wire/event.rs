@@ -1,0 +1,1 @@
+//! Schedule events, three encodings, to the model.

@@ -1,0 +1,1 @@
+//! Headers of forwarded and rejected records.
