@@ -3,9 +3,11 @@
 //! Data goes to stdout and everything a person reads while waiting goes to stderr, so that
 //! `eval "$(cargo xtask servers up)"` works in a shell.
 
+mod clients;
 mod packages;
 mod say;
 mod servers;
+mod test;
 mod workspace;
 
 use anyhow::Result;
@@ -23,6 +25,8 @@ struct Cli {
 enum Task {
     /// Real Kafka and Cassandra on loopback
     Servers(servers::Options),
+    /// Start the servers and run every test of the workspace
+    Test(test::Options),
 }
 
 fn main() -> ExitCode {
@@ -38,5 +42,6 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<ExitCode> {
     match cli.task {
         Task::Servers(options) => servers::run(options),
+        Task::Test(options) => test::run(options),
     }
 }

@@ -1,6 +1,9 @@
 //! Programs and libraries of the operating system: are they there, and which Debian package has
 //! them.
+//!
+//! Only `cargo xtask test` installs, and only as root; everything else says what to install.
 
+use crate::say;
 use anyhow::{Result, bail};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -17,8 +20,12 @@ pub(crate) struct Need {
 enum Probe {
     /// A program on PATH.
     Program(&'static str),
+    /// A C library known to pkg-config.
+    Library(&'static str),
     /// A Java of exactly the major version the servers are made for.
     Java,
+    /// Python's module that makes environments with pip in them.
+    PythonVenv,
 }
 
 /// Cassandra 5.0 supports 11 and 17, Kafka 4 needs at least 17.
@@ -28,11 +35,29 @@ const JAVA_MAJOR: &str = "17";
 pub(crate) const JAVA: Need = Need { what: Probe::Java, package: "openjdk-17-jdk-headless" };
 /// Fetches the servers.
 pub(crate) const MAVEN: Need = Need { what: Probe::Program("mvn"), package: "maven" };
+/// A client of Kafka in C.
+pub(crate) const KCAT: Need = Need { what: Probe::Program("kcat"), package: "kcat" };
+/// Makes the folder of Python clients.
+pub(crate) const PYTHON_VENV: Need = Need { what: Probe::PythonVenv, package: "python3-venv" };
+
+/// What the workspace's C dependencies are built with: librdkafka compiles with gcc, g++ and make and
+/// links the system's OpenSSL and zlib; zstd comes with its crate.
+pub(crate) const BUILD: [Need; 6] = [
+    Need { what: Probe::Program("cc"), package: "build-essential" },
+    Need { what: Probe::Program("c++"), package: "build-essential" },
+    Need { what: Probe::Program("make"), package: "build-essential" },
+    Need { what: Probe::Program("pkg-config"), package: "pkg-config" },
+    Need { what: Probe::Library("openssl"), package: "libssl-dev" },
+    Need { what: Probe::Library("zlib"), package: "zlib1g-dev" },
+];
+
 impl Need {
     fn met(self) -> bool {
         match self.what {
             Probe::Program(name) => program(name).is_some(),
+            Probe::Library(name) => succeeds("pkg-config", &["--exists", name]),
             Probe::Java => java().is_ok(),
+            Probe::PythonVenv => succeeds("python3", &["-c", "import venv, ensurepip"]),
         }
     }
 }
@@ -40,6 +65,20 @@ impl Need {
 /// Fails, naming the package, when something is absent.
 pub(crate) fn require(need: Need) -> Result<()> {
     missing_error(&missing(&[need]))
+}
+
+/// Installs what is absent, as root on a Debian system; elsewhere fails, naming the packages.
+pub(crate) fn install(needs: &[Need]) -> Result<()> {
+    let absent = missing(needs);
+    if absent.is_empty() {
+        return Ok(());
+    }
+    if program("apt-get").is_some() && rustix::process::geteuid().is_root() {
+        say::line(format_args!("installing {}", absent.join(" ")));
+        apt_get(&["update", "--quiet"]);
+        apt_get(&[&["install", "--yes", "--quiet", "--no-install-recommends"], absent.as_slice()].concat());
+    }
+    missing_error(&missing(needs))
 }
 
 /// A Java 17: JAVA_HOME, PATH, then Debian's folders.
@@ -79,6 +118,31 @@ fn missing_error(packages: &[&str]) -> Result<()> {
     }
     let packages = packages.join(" ");
     bail!("not on this machine: the Debian package(s) {packages}. As root: apt-get install {packages}")
+}
+
+/// A failure shows in what is still missing afterwards.
+fn apt_get(args: &[&str]) {
+    let status = Command::new("apt-get")
+        .args(args)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .stdin(Stdio::null())
+        .stdout(std::io::stderr())
+        .status();
+    match status {
+        Ok(status) if status.success() => {}
+        Ok(status) => say::line(format_args!("apt-get {} ended with {status}", args.join(" "))),
+        Err(error) => say::line(format_args!("apt-get {}: {error}", args.join(" "))),
+    }
+}
+
+fn succeeds(program: &str, args: &[&str]) -> bool {
+    let status = Command::new(program)
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    status.is_ok_and(|status| status.success())
 }
 
 /// Reads `openjdk version "17.0.15" …`.

@@ -113,6 +113,8 @@ pub(crate) struct Up {
     pub(crate) kafka: String,
     /// Cassandra's contact point, host:port.
     pub(crate) cassandra: String,
+    /// Those that did not run before.
+    pub(crate) started: Vec<Kind>,
 }
 
 /// Runs `cargo xtask servers`.
@@ -139,6 +141,22 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Starts what does not run in this checkout's run folder and waits until both answer.
+pub(crate) fn up() -> Result<Up> {
+    let cache = Cache::open()?;
+    let run = Run::open(&cache, None)?;
+    bring_up(&cache, &run, &Wanted::default())
+}
+
+/// Ends what `up` started; with it the data, unless one of the servers ran before.
+pub(crate) fn end_started(up: &Up) -> Result<()> {
+    let run = Run::open(&Cache::open()?, None)?;
+    if up.started.len() == Kind::ALL.len() {
+        return take_down(&run);
+    }
+    up.started.iter().try_for_each(|kind| end(&run, *kind, End::InGoodOrder))
+}
+
 fn bring_up(cache: &Cache, run: &Run, wanted: &Wanted) -> Result<Up> {
     // The cache is held until the ports are bound, so that no other run settles on them.
     let _held = (run.lock()?, cache.lock()?);
@@ -160,7 +178,7 @@ fn bring_up(cache: &Cache, run: &Run, wanted: &Wanted) -> Result<Up> {
         }
         return Err(error);
     }
-    Ok(Up { kafka: address(state.kafka.ports), cassandra: address(state.cassandra.ports) })
+    Ok(Up { kafka: address(state.kafka.ports), cassandra: address(state.cassandra.ports), started })
 }
 
 /// The state with ports settled and written. They stay this run's while its servers are stopped.
