@@ -1,0 +1,57 @@
+//! Retention of the schedule topic: what is applied is dropped, but for the newest records.
+//!
+//! The engine commits only offsets whose records are applied, so a commit is the hint to drop below it. Records go
+//! in whole steps, one change of the writer's for each, never one by one.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::topic::{Span, TopicState};
+use crate::model::Shard;
+use crate::store::embedded::{Batch, Database};
+
+/// Newest records of a partition that stay, applied or not, for whoever looks.
+pub(super) const KEEP_RECORDS: u64 = 1_000;
+/// Records that go at once.
+pub(super) const STEP_RECORDS: u64 = 1_000;
+/// Bytes that a removal counts for in the writer's bounds.
+const REMOVAL_BYTES: usize = 32;
+
+/// Clears the partition's `trimming` however the trim ends.
+struct Trimming {
+    topic: Arc<TopicState>,
+    index: usize,
+}
+
+impl Drop for Trimming {
+    fn drop(&mut self) {
+        self.topic.partitions[self.index].trimming.store(false, Ordering::Release);
+    }
+}
+
+/// Drops a step of records below `below` if there is one to drop and none is on its way. Never waits; a hint that
+/// finds no room is lost, and the next one makes up for it.
+pub(super) fn hint(db: &Database, topic: &Arc<TopicState>, shard: Shard, below: u64) {
+    let Some(partition) = usize::try_from(shard.0).ok().and_then(|index| topic.partitions.get(index)) else {
+        return;
+    };
+    let Span { first, next } = partition.span();
+    let below = below.min(next.saturating_sub(KEEP_RECORDS));
+    if below < first + STEP_RECORDS || partition.trimming.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let trimming = Trimming { topic: Arc::clone(topic), index: shard.0 as usize };
+    let bytes = REMOVAL_BYTES * STEP_RECORDS as usize;
+    let asked = db.ask_now(bytes, move |batch| drop_step(batch, &trimming), |()| ());
+    if let Err(failure) = asked {
+        tracing::debug!(shard = shard.0, error = %failure, "trim put off");
+    }
+}
+
+/// Readers see the offsets gone before the records go. After a crash in between they are there again, which is
+/// retention a little late.
+fn drop_step(batch: &mut Batch<'_>, trimming: &Trimming) {
+    let partition = &trimming.topic.partitions[trimming.index];
+    let first = partition.span().first;
+    partition.drop_below(batch, first, first + STEP_RECORDS);
+}
