@@ -22,7 +22,7 @@ use self::consumer::EmbeddedConsumer;
 use self::producer::EmbeddedProducer;
 use self::topic::TopicState;
 use super::{Answer, Consumer, Error, Producer, Record, Target, Topic};
-use crate::model::Wall;
+use crate::model::{Shard, Wall};
 use crate::store::embedded::{Database, lock};
 
 /// Largest record, in bytes as stored (default): that of a Kafka broker.
@@ -136,6 +136,17 @@ impl EmbeddedLog {
     /// A producer; there may be any number.
     pub fn producer(&self) -> Arc<dyn Producer> {
         Arc::new(EmbeddedProducer::new(Arc::clone(&self.shared)))
+    }
+
+    /// Makes the shard's log forget what it holds below the offset, the newest records too; commits do that by
+    /// themselves for what is applied, but keep the newest.
+    ///
+    /// # Errors
+    /// `NotAssigned` when there is no such shard; else what the database says.
+    pub fn forget_below(&self, shard: Shard, offset: u64) -> Answer<bool> {
+        let topic = Arc::clone(&self.shared.ours[&Topic::Schedule]);
+        let db = self.shared.db.clone();
+        Box::pin(async move { trim::forget(&db, &topic, shard, offset).await })
     }
 
     /// Records of any topic from `from` on (from the first held, if that is later), at most `records_max`; empty at

@@ -218,9 +218,19 @@ impl Partition {
         }
     }
 
-    /// Lets readers see that offsets `first..below` are gone, and puts their removal into the batch.
+    /// Lets readers see that offsets `first..below` are gone, and puts their removal into the batch. After a crash in
+    /// between they are there again: retention a little late.
     pub(super) fn drop_below(&self, batch: &mut Batch<'_>, first: u64, below: u64) {
-        lock(&self.published).first = below;
+        if below <= first {
+            return;
+        }
+        let mut published = lock(&self.published);
+        published.first = below;
+        while published.recent.front().is_some_and(|record| record.offset < below) {
+            let Some(dropped) = published.recent.pop_front() else { break };
+            published.recent_bytes -= frame::size(&dropped);
+        }
+        drop(published);
         for offset in first..below {
             batch.remove(Table::Log, frame::key(self.topic, self.number, offset));
         }

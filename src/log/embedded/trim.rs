@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::topic::{Span, TopicState};
+use crate::log::Error;
 use crate::model::Shard;
 use crate::store::embedded::{Batch, Database};
 
@@ -14,8 +15,8 @@ use crate::store::embedded::{Batch, Database};
 pub(super) const KEEP_RECORDS: u64 = 1_000;
 /// Records that go at once.
 pub(super) const STEP_RECORDS: u64 = 1_000;
-/// Bytes that a removal counts for in the writer's bounds.
-const REMOVAL_BYTES: usize = 32;
+/// Bytes that a step counts for in the writer's bounds.
+const STEP_BYTES: usize = 32 * STEP_RECORDS as usize;
 
 /// Clears the partition's `trimming` however the trim ends.
 struct Trimming {
@@ -41,17 +42,30 @@ pub(super) fn hint(db: &Database, topic: &Arc<TopicState>, shard: Shard, below: 
         return;
     }
     let trimming = Trimming { topic: Arc::clone(topic), index: shard.0 as usize };
-    let bytes = REMOVAL_BYTES * STEP_RECORDS as usize;
-    let asked = db.ask_now(bytes, move |batch| drop_step(batch, &trimming), |()| ());
+    let asked = db.ask_now(STEP_BYTES, move |batch| drop_step(batch, &trimming, below), |()| ());
     if let Err(failure) = asked {
         tracing::debug!(shard = shard.0, error = %failure, "trim put off");
     }
 }
 
-/// Readers see the offsets gone before the records go. After a crash in between they are there again, which is
-/// retention a little late.
-fn drop_step(batch: &mut Batch<'_>, trimming: &Trimming) {
+/// Drops everything below `below` (at most what is held), the newest records too, a step at a time.
+pub(super) async fn forget(
+    db: &Database,
+    topic: &Arc<TopicState>,
+    shard: Shard,
+    below: u64,
+) -> Result<bool, Error> {
+    let index = usize::try_from(shard.0).ok().filter(|index| *index < topic.partitions.len());
+    let index = index.ok_or(Error::NotAssigned(shard))?;
+    while topic.partitions[index].span().first < below.min(topic.partitions[index].span().next) {
+        let trimming = Trimming { topic: Arc::clone(topic), index };
+        db.ask(STEP_BYTES, move |batch| drop_step(batch, &trimming, below)).await?;
+    }
+    Ok(true)
+}
+
+fn drop_step(batch: &mut Batch<'_>, trimming: &Trimming, below: u64) {
     let partition = &trimming.topic.partitions[trimming.index];
-    let first = partition.span().first;
-    partition.drop_below(batch, first, first + STEP_RECORDS);
+    let Span { first, next } = partition.span();
+    partition.drop_below(batch, first, below.min(next).min(first + STEP_RECORDS));
 }
