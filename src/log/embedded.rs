@@ -106,8 +106,10 @@ impl EmbeddedLog {
             check_partitions(&state, options.shards)?;
             ours.insert(topic, Arc::new(state));
         }
-        let made: Vec<_> = ours.values().cloned().collect();
-        db.ask(0, move |batch| made.iter().for_each(|topic| topic.store(batch))).await?;
+        let made: Vec<_> = ours.values().filter(|topic| !topic.is_stored()).cloned().collect();
+        if !made.is_empty() {
+            db.ask(0, move |batch| made.iter().for_each(|topic| topic.store(batch))).await?;
+        }
         let named = named.into_iter().map(|(name, topic)| (name, Arc::new(topic))).collect();
         let shared = Shared {
             db: db.clone(),

@@ -78,6 +78,11 @@ impl TopicState {
         }
     }
 
+    /// Whether its row was put.
+    pub(super) fn is_stored(&self) -> bool {
+        self.stored.load(Ordering::Acquire)
+    }
+
     /// Puts the topic's row into the batch, once.
     pub(super) fn store(&self, batch: &mut Batch<'_>) {
         if !self.stored.swap(true, Ordering::AcqRel) {
