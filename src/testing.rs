@@ -1,1 +1,3 @@
 //! What tests and chaos share.
+
+pub mod log_conformance;

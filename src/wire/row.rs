@@ -33,7 +33,12 @@ pub fn encode_event(_row: &EventRow) -> Vec<u8> {
 }
 
 /// An event row from its columns.
-pub fn decode_event(_key: TaskKey, _version: Version, _epoch: Epoch, _data: &[u8]) -> Result<EventRow, Error> {
+pub fn decode_event(
+    _key: TaskKey,
+    _version: Version,
+    _epoch: Epoch,
+    _data: &[u8],
+) -> Result<EventRow, Error> {
     todo!()
 }
 
