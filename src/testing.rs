@@ -1,3 +1,3 @@
 //! What tests and chaos share.
 
-pub mod store_conformance;
+pub mod log_conformance;
