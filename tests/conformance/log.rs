@@ -1,0 +1,5 @@
+//! The log port on a real Kafka, named by `DUELINE_TEST_KAFKA=host:port`; skipped loudly without.
+
+#![cfg(feature = "kafka")]
+
+mod kafka;

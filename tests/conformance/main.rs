@@ -1,0 +1,3 @@
+//! One conformance suite per port, run on every adapter.
+
+mod log;
