@@ -1,7 +1,7 @@
 //! An installation on a real broker: topics and group of its own for each test, deleted afterwards.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use dueline::log::kafka::topics::{self, Plan};
 use dueline::log::kafka::{Consumer, Options, Producer, Protocol};
