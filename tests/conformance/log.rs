@@ -3,3 +3,5 @@
 #![cfg(feature = "kafka")]
 
 mod kafka;
+mod kafka_faults;
+mod kafka_topics;

@@ -33,6 +33,8 @@ use crate::model::{Shard, Wall};
 
 /// Records polled before commands are looked at again.
 const BURST_RECORDS: usize = 512;
+/// Polls without a record after which the queue counts as empty: one that served an event of another kind brings none.
+const EMPTY_POLLS: usize = 32;
 /// Commands that may wait.
 const COMMANDS_MAX: usize = 65_536;
 /// The thread looks around at least this often, in milliseconds; records and commands wake it at once.
@@ -275,8 +277,7 @@ impl Member {
         let share_bytes = self.shared.board.share_bytes();
         let mut touched = BTreeSet::new();
         let (mut polled, mut empty) = (0, 0);
-        // A poll that served an event of another kind brings nothing, too: the second nothing means empty.
-        while polled < BURST_RECORDS && empty < 2 {
+        while polled < BURST_RECORDS && empty < EMPTY_POLLS {
             match self.poll() {
                 None => empty += 1,
                 Some(Ok((shard, record))) => {

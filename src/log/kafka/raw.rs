@@ -37,6 +37,8 @@ pub(super) enum Upto {
 const FIRST: usize = 1;
 const NEXT: usize = 2;
 const IDENTITY: usize = 3;
+/// After so long a request that only wakes is forgotten, in milliseconds.
+const WAKE_MS: i32 = 1_000;
 
 /// Asks the leaders of partitions for first and next offsets and the topic for its id, three requests side by side.
 /// Blocks, at most for `timeout` and half a second.
@@ -61,6 +63,22 @@ pub(super) fn offsets<C: ClientContext>(
     list(&queue, &next, &topic, partitions, rd::rd_kafka_OffsetSpec_t::RD_KAFKA_OFFSET_SPEC_LATEST as i64);
     describe(&queue, &options(IDENTITY, RD_KAFKA_ADMIN_OP_DESCRIBETOPICS), &topic);
     gather(&queue, Instant::now() + timeout + Duration::from_millis(500))
+}
+
+/// Sends the leaders of partitions a request whose answer nobody waits for. A leader's connection that has nothing to
+/// fetch sleeps up to a second and does not notice that a partition was resumed; any request wakes it.
+pub(super) fn wake_leaders<C: ClientContext>(client: &Client<C>, topic: &str, partitions: &[i32]) {
+    let Ok(topic) = CString::new(topic) else { return };
+    let queue = Queue::new(client.native_ptr());
+    let api = rd::rd_kafka_admin_op_t::RD_KAFKA_ADMIN_OP_LISTOFFSETS;
+    let asking = Asking::new(client.native_ptr(), api, FIRST, WAKE_MS);
+    list(
+        &queue,
+        &asking,
+        &topic,
+        partitions,
+        rd::rd_kafka_OffsetSpec_t::RD_KAFKA_OFFSET_SPEC_EARLIEST as i64,
+    );
 }
 
 /// Collects the three answers.

@@ -1,5 +1,6 @@
 //! An installation on a real broker: topics and group of its own for each test, deleted afterwards.
 
+use std::io::Write;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -13,25 +14,25 @@ use rdkafka::admin::{AdminClient, AdminOptions};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
-const SHARDS: u32 = 8;
+pub(super) const SHARDS: u32 = 8;
 
 /// The broker of the tests, or the news that there is none.
-#[allow(clippy::print_stdout)]
-fn brokers(test: &str) -> Option<String> {
+pub(super) fn brokers(test: &str) -> Option<String> {
     let brokers = std::env::var("DUELINE_TEST_KAFKA").ok().filter(|brokers| !brokers.is_empty());
     if brokers.is_none() {
-        println!("SKIPPED: {test}: DUELINE_TEST_KAFKA names no broker");
+        // Written past the test harness, which would keep it to itself.
+        let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: DUELINE_TEST_KAFKA names no broker");
     }
     brokers
 }
 
-struct Kafka {
-    options: Options,
-    admin: AdminClient<DefaultClientContext>,
+pub(super) struct Kafka {
+    pub(super) options: Options,
+    pub(super) admin: AdminClient<DefaultClientContext>,
 }
 
 impl Kafka {
-    async fn new(brokers: String, test: &str) -> Kafka {
+    pub(super) async fn new(brokers: String, test: &str) -> Kafka {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is set").as_nanos();
         let prefix = format!("conformance-{test}-{}-{now}", std::process::id());
         let mut options = Options::new(brokers.clone(), prefix.clone(), test);
@@ -42,7 +43,7 @@ impl Kafka {
         Kafka { options, admin }
     }
 
-    fn plan(options: &Options) -> Plan {
+    pub(super) fn plan(options: &Options) -> Plan {
         topics::plan(&topics::Wanted {
             prefix: options.prefix.clone(),
             partitions: SHARDS,
@@ -52,7 +53,7 @@ impl Kafka {
         })
     }
 
-    async fn delete(self) {
+    pub(super) async fn delete(self) {
         let topics: Vec<String> =
             log::Topic::ALL.iter().map(|topic| topic.name(&self.options.prefix)).collect();
         let names: Vec<&str> = topics.iter().map(String::as_str).collect();
@@ -60,7 +61,7 @@ impl Kafka {
         assert!(deleted.is_ok(), "{deleted:?}");
     }
 
-    fn consumer(&self, change: impl FnOnce(&mut Options)) -> Arc<dyn log::Consumer> {
+    pub(super) fn consumer(&self, change: impl FnOnce(&mut Options)) -> Arc<dyn log::Consumer> {
         let mut options = self.options.clone();
         change(&mut options);
         Arc::new(Consumer::start(options).expect("good options"))

@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 
 use super::super::board::Cell;
 use super::super::leaders::Checked;
+use super::super::raw;
 use super::{Member, partition_of};
 use crate::log::Error;
 use crate::model::Shard;
@@ -89,20 +90,27 @@ impl Member {
             .filter(|(_, place)| place.try_at <= now)
             .map(|(shard, _)| *shard)
             .collect();
+        let mut placed = Vec::new();
         for shard in due {
-            if let Some(place) = self.places.waiting.remove(&shard) {
-                self.place(shard, place);
+            if let Some(place) = self.places.waiting.remove(&shard)
+                && self.place(shard, place)
+            {
+                placed.push(partition_of(shard));
             }
+        }
+        if !placed.is_empty() {
+            raw::wake_leaders(self.client.client(), &self.topic, &placed);
         }
         if self.check_due && !self.checking {
             self.ask_for_check();
         }
     }
 
-    fn place(&mut self, shard: Shard, mut place: Place) {
+    /// Places a shard; says whether it is read now.
+    fn place(&mut self, shard: Shard, mut place: Place) -> bool {
         let Some(cell) = self.shared.board.cell(shard) else {
             place.done(Err(Error::NotAssigned(shard)));
-            return;
+            return false;
         };
         let stuck = cell.is_suspect() || place.since.elapsed() >= Duration::from_millis(ASSIGN_ANEW_MS);
         let outcome =
@@ -111,6 +119,7 @@ impl Member {
             Ok(()) => {
                 cell.place(place.offset, place.keep);
                 place.done(Ok(()));
+                return true;
             }
             Err(error) if stuck => {
                 tracing::warn!(%error, shard = shard.0, "a partition cannot be placed: the client is made anew");
@@ -122,6 +131,7 @@ impl Member {
                 self.places.waiting.insert(shard, place);
             }
         }
+        false
     }
 
     fn seek(&self, shard: Shard, offset: u64) -> KafkaResult<()> {
