@@ -1,4 +1,6 @@
-//! Every adapter against the suite of its port.
+//! One conformance suite per port, run on every adapter.
 #![cfg(feature = "testing")]
 
 mod embedded;
+mod log;
+mod store;
