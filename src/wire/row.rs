@@ -5,17 +5,17 @@
 //! A payload lies in the row exactly as it was sent. Nothing here judges content; what cannot be read is an
 //! [`Error`], never a panic.
 
-mod data;
+mod event;
+mod fact;
+mod field;
+mod task;
 #[cfg(test)]
 mod tests;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 
-use crate::model::{
-    Decision, Ended, Epoch, EventRow, Fact, MarkKind, Outcome, Progress, QueueName, Started, TaskId, TaskKey,
-    Version, Wall,
-};
+use crate::model::{Epoch, EventRow, Fact, Progress, QueueName, TaskId, TaskKey, Version};
 
 /// A stored row that cannot be read.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -51,12 +51,12 @@ pub fn fact_columns(fact: &Fact) -> (u8, u64, u64) {
 pub fn encode_fact(fact: &Fact) -> Vec<u8> {
     match fact {
         Fact::Task { key, due_at, appended, content } => {
-            to_bytes(&data::Task::of(key, *due_at, *appended, content))
+            to_bytes(&task::Task::of(key, *due_at, *appended, content))
         }
-        Fact::Superseded { mark, .. } => to_bytes(&data::Superseded { mark: mark.word().into() }),
-        Fact::Started(started) => to_bytes(&data::Started::of(started)),
-        Fact::Ended(ended) => to_bytes(&data::Ended::of(ended)),
-        Fact::Closed { at, reason, .. } => to_bytes(&data::Closed { at: at.0, reason: reason.word().into() }),
+        Fact::Superseded { mark, .. } => to_bytes(&fact::Superseded { mark: mark.word().into() }),
+        Fact::Started(started) => to_bytes(&fact::Started::of(started)),
+        Fact::Ended(ended) => to_bytes(&fact::Ended::of(ended)),
+        Fact::Closed { at, reason, .. } => to_bytes(&fact::Closed { at: at.0, reason: reason.word().into() }),
     }
 }
 
@@ -66,11 +66,13 @@ pub fn encode_fact(fact: &Fact) -> Vec<u8> {
 /// The kind is not known, or the data is not that of its kind.
 pub fn decode_fact(kind: u8, epoch: u64, seq: u64, data: &[u8]) -> Result<Fact, Error> {
     let fact = match kind {
-        KIND_TASK => from_bytes::<data::Task<'_>>(data).and_then(data::Task::into_fact),
-        KIND_SUPERSEDED => from_bytes(data).and_then(|row| superseded(&row, Version(seq))),
-        KIND_STARTED => from_bytes(data).map(|row| Fact::Started(started(&row, Epoch(epoch), seq))),
-        KIND_ENDED => from_bytes(data).and_then(|row| ended(&row, Epoch(epoch), seq)).map(Fact::Ended),
-        KIND_CLOSED => from_bytes(data).and_then(|row| closed(&row, Epoch(epoch), seq)),
+        KIND_TASK => from_bytes::<task::Task<'_>>(data).and_then(task::Task::into_fact),
+        KIND_SUPERSEDED => {
+            from_bytes::<fact::Superseded<'_>>(data).and_then(|row| row.into_fact(Version(seq)))
+        }
+        KIND_STARTED => from_bytes::<fact::Started<'_>>(data).map(|row| row.into_fact(Epoch(epoch), seq)),
+        KIND_ENDED => from_bytes::<fact::Ended<'_>>(data).and_then(|row| row.into_fact(Epoch(epoch), seq)),
+        KIND_CLOSED => from_bytes::<fact::Closed<'_>>(data).and_then(|row| row.into_fact(Epoch(epoch), seq)),
         _ => Err("no fact has this kind".into()),
     };
     fact.map_err(|detail| Error { what: format!("fact of kind {kind}, epoch {epoch}, seq {seq}"), detail })
@@ -78,7 +80,7 @@ pub fn decode_fact(kind: u8, epoch: u64, seq: u64, data: &[u8]) -> Result<Fact, 
 
 /// The data column of an event row.
 pub fn encode_event(row: &EventRow) -> Vec<u8> {
-    to_bytes(&data::Event::of(row))
+    to_bytes(&event::Event::of(row))
 }
 
 /// An event row from its columns.
@@ -86,16 +88,15 @@ pub fn encode_event(row: &EventRow) -> Vec<u8> {
 /// # Errors
 /// The data is not that of an event row.
 pub fn decode_event(key: TaskKey, version: Version, epoch: Epoch, data: &[u8]) -> Result<EventRow, Error> {
-    let what = || format!("event {} of task {}", version.0, key_text(&key));
-    let row: data::Event<'_> = from_bytes(data).map_err(|detail| Error { what: what(), detail })?;
-    let decision = Decision::from_word(&row.decision.0)
-        .ok_or_else(|| Error { what: what(), detail: unknown_word("decision", &row.decision) })?;
-    Ok(row.into_row(key, version, epoch, decision))
+    let what = format!("event {} of task {}", version.0, key_text(&key));
+    from_bytes::<event::Event<'_>>(data)
+        .and_then(|row| row.into_row(key, version, epoch))
+        .map_err(|detail| Error { what, detail })
 }
 
 /// The data column of a progress row.
 pub fn encode_progress(progress: &Progress) -> Vec<u8> {
-    to_bytes(&data::Progress::of(progress))
+    to_bytes(&event::Progress::of(progress))
 }
 
 /// A progress row from its columns.
@@ -103,7 +104,7 @@ pub fn encode_progress(progress: &Progress) -> Vec<u8> {
 /// # Errors
 /// The data is not that of a progress row.
 pub fn decode_progress(epoch: Epoch, data: &[u8]) -> Result<Progress, Error> {
-    from_bytes::<data::Progress<'_>>(data)
+    from_bytes::<event::Progress<'_>>(data)
         .map(|row| row.into_progress(epoch))
         .map_err(|detail| Error { what: format!("progress of epoch {}", epoch.0), detail })
 }
@@ -138,45 +139,4 @@ fn to_bytes<T: Serialize>(row: &T) -> Vec<u8> {
 
 fn from_bytes<'a, T: Deserialize<'a>>(data: &'a [u8]) -> Result<T, String> {
     serde_json::from_slice(data).map_err(|error| error.to_string())
-}
-
-fn unknown_word(field: &str, word: &data::Text<'_>) -> String {
-    format!("no {field} is called {:?}", word.0)
-}
-
-fn superseded(row: &data::Superseded<'_>, by: Version) -> Result<Fact, String> {
-    let mark = MarkKind::from_word(&row.mark.0).ok_or_else(|| unknown_word("mark", &row.mark))?;
-    Ok(Fact::Superseded { by, mark })
-}
-
-fn started(row: &data::Started<'_>, epoch: Epoch, seq: u64) -> Started {
-    Started {
-        epoch,
-        seq,
-        at: Wall(row.at),
-        deadline: Wall(row.deadline),
-        attempt: row.attempt,
-        failures: row.failures,
-        interruptions: row.interruptions,
-        instance: row.instance.0.as_ref().into(),
-    }
-}
-
-fn ended(row: &data::Ended<'_>, epoch: Epoch, seq: u64) -> Result<Ended, String> {
-    let outcome = Outcome::from_word(&row.outcome.0).ok_or_else(|| unknown_word("outcome", &row.outcome))?;
-    Ok(Ended {
-        epoch,
-        seq,
-        at: Wall(row.at),
-        outcome,
-        failures: row.failures,
-        next_at: row.next_at.map(Wall),
-        closed: row.closed.as_ref().map(data::close_reason).transpose()?,
-        result: row.result()?,
-        error: row.error.as_ref().map(|text| text.0.as_ref().into()),
-    })
-}
-
-fn closed(row: &data::Closed<'_>, epoch: Epoch, seq: u64) -> Result<Fact, String> {
-    Ok(Fact::Closed { epoch, seq, at: Wall(row.at), reason: data::close_reason(&row.reason)? })
 }

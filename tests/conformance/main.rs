@@ -1,4 +1,6 @@
-//! Every adapter of a port is held to the port's suite, on real servers where it needs them.
+//! Every adapter against the suite of its port, on real servers where it needs them.
+#![cfg(feature = "testing")]
 
 #[cfg(feature = "cassandra")]
-mod store;
+mod cassandra;
+mod embedded;

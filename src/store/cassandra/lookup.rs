@@ -51,7 +51,7 @@ async fn look_up_together(
             answers.push((index, wanted.rows));
         } else {
             let below = read.last().map(|row| (row.version, row.epoch));
-            unfinished.push(async move { Ok((index, read_on(shared, wanted, below).await?)) });
+            unfinished.push(async move { read_on(shared, wanted, below).await.map(|rows| (index, rows)) });
         }
     }
     let rest: Vec<(usize, Vec<EventRow>)> =

@@ -6,118 +6,28 @@
 
 mod files;
 mod lock;
+mod status;
 
-use std::fmt;
+use std::time::Duration;
 
 use scylla::client::session::Session;
 use scylla::serialize::row::SerializeRow;
 use scylla::statement::Statement;
-use scylla::value::CqlTimestamp;
 
+use super::errors;
 use super::options::Options;
-use super::replication::{self, Replication};
+use super::replication;
 use super::session::{self, Profiles, SCHEMA_AGREEMENT_TIMEOUT};
-use super::{errors, singles};
-use crate::model::Wall;
 use crate::store::Error;
 use files::Migration;
 use lock::Lock;
+use status::refuse_changed;
+pub use status::{MigrationStatus, State, Status, Step};
 
-/// What is there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Status {
-    /// The keyspace's replication; `None` = there is no keyspace.
-    pub replication: Option<Replication>,
-    /// Every migration that this binary or the store knows, in order.
-    pub migrations: Vec<MigrationStatus>,
-}
-
-/// One migration.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MigrationStatus {
-    /// Its number.
-    pub version: u32,
-    /// Its name.
-    pub name: String,
-    /// Whether it was applied.
-    pub state: State,
-}
-
-/// Whether a migration was applied.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
-    /// Not yet.
-    Pending,
-    /// It was.
-    Applied {
-        /// When.
-        at: Wall,
-        /// By which instance.
-        by: String,
-    },
-    /// It was, with other statements than this binary has.
-    Changed,
-    /// It was, by a newer binary; this one does not know it.
-    Newer,
-}
-
-impl Status {
-    /// Migrations that are still to be applied.
-    pub fn pending(&self) -> impl Iterator<Item = &MigrationStatus> {
-        self.migrations.iter().filter(|migration| migration.state == State::Pending)
-    }
-}
-
-/// What [`up`] is doing, for people.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// The keyspace is created.
-    CreatingKeyspace(String),
-    /// The keyspace has another replication than the config: left as it is.
-    ReplicationDiffers {
-        /// What the keyspace has.
-        found: String,
-        /// What the config says.
-        wanted: String,
-    },
-    /// Another runner holds the lock.
-    Waiting {
-        /// Its instance.
-        holder: String,
-    },
-    /// A statement of a migration is sent.
-    Applying {
-        /// The migration.
-        version: u32,
-        /// Number of the statement, from 1.
-        statement: usize,
-        /// Of how many.
-        of: usize,
-    },
-    /// A migration is applied and recorded.
-    Applied {
-        /// The migration.
-        version: u32,
-        /// Its name.
-        name: String,
-    },
-}
-
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Step::CreatingKeyspace(keyspace) => write!(f, "creating keyspace {keyspace}"),
-            Step::ReplicationDiffers { found, wanted } => {
-                write!(f, "the keyspace has replication {found}, the config {wanted}: left as it is")
-            }
-            Step::Waiting { holder } => write!(f, "waiting for {holder}, which is migrating"),
-            Step::Applying { version, statement, of } => {
-                write!(f, "migration {version:04}: statement {statement} of {of}")
-            }
-            Step::Applied { version, name } => write!(f, "migration {version:04} {name} applied"),
-        }
-    }
-}
+/// Tries to enter a keyspace that another runner is creating.
+const ENTRIES_MAX: u32 = 50;
+/// The wait between them.
+const ENTRY_POLL: Duration = Duration::from_millis(200);
 
 /// Reads what is there, changes nothing.
 ///
@@ -135,7 +45,7 @@ pub async fn status(options: &Options) -> Result<Status, Error> {
 pub async fn plan(options: &Options) -> Result<Vec<String>, Error> {
     let runner = Runner::connect(options).await?;
     let status = runner.status().await?;
-    refuse_changed(&status)?;
+    refuse_changed(&status.migrations)?;
     let mut statements = Vec::new();
     if status.replication.is_none() {
         statements.push(create_keyspace(options)?);
@@ -161,7 +71,7 @@ pub async fn up(
 ) -> Result<Status, Error> {
     let runner = Runner::connect(options).await?;
     let found = runner.status().await?;
-    refuse_changed(&found)?;
+    refuse_changed(&found.migrations)?;
     match &found.replication {
         None => {
             let statement = create_keyspace(options)?;
@@ -179,12 +89,7 @@ pub async fn up(
         }
     }
     if found.pending().next().is_some() {
-        runner
-            .session
-            .use_keyspace(&options.keyspace, false)
-            .await
-            .map_err(|error| errors::of_use(&error))?;
-        runner.change_schema(&lock::create_table(&options.keyspace)).await?;
+        runner.enter_keyspace().await?;
         let lock = Lock::take(&runner, instance, seen).await?;
         let applied = runner.apply_pending(&lock, instance, seen).await;
         let released = lock.release().await;
@@ -196,24 +101,13 @@ pub async fn up(
 
 /// Refuses a store that is not what this binary needs.
 pub(super) async fn check(session: &Session, keyspace: &str) -> Result<(), Error> {
-    let migrations = compare(read_applied(session, keyspace).await?);
-    let status = Status { replication: None, migrations };
-    refuse_changed(&status)?;
-    match status.pending().next() {
+    let migrations = status::read(session, keyspace).await?;
+    refuse_changed(&migrations)?;
+    match migrations.iter().find(|migration| migration.state == State::Pending) {
         None => Ok(()),
         Some(missing) => Err(Error::Misconfigured(format!(
             "migration {:04} {} is not applied to keyspace {keyspace}: run `dueline migrate up`",
             missing.version, missing.name
-        ))),
-    }
-}
-
-fn refuse_changed(status: &Status) -> Result<(), Error> {
-    match status.migrations.iter().find(|migration| migration.state == State::Changed) {
-        None => Ok(()),
-        Some(changed) => Err(Error::Misconfigured(format!(
-            "migration {:04} {} was changed after it was applied: this binary and the store do not belong together",
-            changed.version, changed.name
         ))),
     }
 }
@@ -239,39 +133,6 @@ fn create_keyspace(options: &Options) -> Result<String, Error> {
     ))
 }
 
-/// A row of `schema_migration`.
-struct AppliedRow {
-    version: u32,
-    name: String,
-    checksum: String,
-    at: Wall,
-    by: String,
-}
-
-async fn read_applied(session: &Session, keyspace: &str) -> Result<Vec<AppliedRow>, Error> {
-    type Columns = (i32, String, String, CqlTimestamp, Option<String>);
-    let table = Statement::new(
-        "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ? AND table_name = 'schema_migration'",
-    );
-    if query(session, table, (keyspace,)).await?.rows_num() == 0 {
-        return Ok(Vec::new());
-    }
-    let text =
-        format!("SELECT version, name, checksum, applied_at, applied_by FROM {keyspace}.schema_migration");
-    let page = query(session, Statement::new(text), ()).await?;
-    let row = |(version, name, checksum, at, by): Columns| AppliedRow {
-        version: version as u32,
-        name,
-        checksum,
-        at: Wall(at.0),
-        by: by.unwrap_or_default(),
-    };
-    let mut rows: Vec<AppliedRow> =
-        singles::rows::<Columns>("schema_migration", &page)?.into_iter().map(row).collect();
-    rows.sort_by_key(|row| row.version);
-    Ok(rows)
-}
-
 /// Runs an idempotent read.
 async fn query(
     session: &Session,
@@ -282,30 +143,6 @@ async fn query(
     let answer =
         session.query_unpaged(statement, values).await.map_err(|error| errors::of_request(&error))?;
     answer.into_rows_result().map_err(|error| Error::Corrupt(error.to_string()))
-}
-
-fn compare(applied: Vec<AppliedRow>) -> Vec<MigrationStatus> {
-    let mut found: Vec<MigrationStatus> = files::all()
-        .iter()
-        .map(|migration| {
-            let state = match applied.iter().find(|row| row.version == migration.version) {
-                None => State::Pending,
-                Some(row) if row.checksum == migration.checksum() => {
-                    State::Applied { at: row.at, by: row.by.clone() }
-                }
-                Some(_) => State::Changed,
-            };
-            MigrationStatus { version: migration.version, name: migration.name.to_owned(), state }
-        })
-        .collect();
-    let newer =
-        applied.into_iter().filter(|row| files::all().iter().all(|known| known.version != row.version));
-    found.extend(newer.map(|row| MigrationStatus {
-        version: row.version,
-        name: row.name,
-        state: State::Newer,
-    }));
-    found
 }
 
 /// A session that changes the schema.
@@ -328,8 +165,28 @@ impl<'a> Runner<'a> {
         let keyspace = &self.options.keyspace;
         let known = self.session.get_cluster_state().get_keyspace(keyspace).is_some();
         let replication = if known { Some(replication::read(&self.session, keyspace)?) } else { None };
-        let migrations = compare(read_applied(&self.session, keyspace).await?);
+        let migrations = status::read(&self.session, keyspace).await?;
         Ok(Status { replication, migrations })
+    }
+
+    /// Uses the keyspace and creates the table of the lock in it.
+    ///
+    /// A keyspace that another runner is just creating exists for `IF NOT EXISTS` before it does for anything else.
+    async fn enter_keyspace(&self) -> Result<(), Error> {
+        let keyspace = &self.options.keyspace;
+        let mut entered = Ok(());
+        for _ in 0..ENTRIES_MAX {
+            entered = match self.session.use_keyspace(keyspace, false).await {
+                Ok(()) => self.change_schema(&lock::create_table(keyspace)).await,
+                Err(error) => Err(errors::of_use(&error)),
+            };
+            match &entered {
+                Err(Error::Misconfigured(why)) if why.contains("does not exist") => {}
+                _ => break,
+            }
+            tokio::time::sleep(ENTRY_POLL).await;
+        }
+        entered
     }
 
     async fn apply_pending(
@@ -340,7 +197,7 @@ impl<'a> Runner<'a> {
     ) -> Result<(), Error> {
         // Read again under the lock: another runner may just have done it.
         let status = self.status().await?;
-        refuse_changed(&status)?;
+        refuse_changed(&status.migrations)?;
         for migration in pending(&status) {
             let statements = migration.statements();
             for (index, statement) in statements.iter().enumerate() {
@@ -380,29 +237,12 @@ impl<'a> Runner<'a> {
 mod tests {
     use super::*;
 
-    fn applied(version: u32, checksum: String) -> AppliedRow {
-        AppliedRow { version, name: "x".into(), checksum, at: Wall(5), by: "dl-1".into() }
-    }
-
-    #[test]
-    fn a_changed_migration_is_an_error_and_a_newer_one_is_not() {
-        let first = &files::all()[0];
-        let fresh = Status { replication: None, migrations: compare(Vec::new()) };
-        assert_eq!(fresh.pending().count(), files::all().len());
-        let newer = compare(vec![applied(1, first.checksum()), applied(999, "?".into())]);
-        assert_eq!(newer[0].state, State::Applied { at: Wall(5), by: "dl-1".into() });
-        assert_eq!(newer.last().map(|newer| &newer.state), Some(&State::Newer));
-        assert!(refuse_changed(&Status { replication: None, migrations: newer }).is_ok());
-        let changed = compare(vec![applied(1, "other".into())]);
-        assert!(refuse_changed(&Status { replication: None, migrations: changed }).is_err());
-    }
-
     #[test]
     fn a_keyspace_is_created_only_as_the_config_says() {
         let mut options = Options::new(vec!["127.0.0.1:9042".into()], "dueline", "dc1");
         assert!(create_keyspace(&options).is_err());
         options.replication = [("dc1".to_owned(), 2), ("dc2".to_owned(), 1)].into();
-        let text = create_keyspace(&options).unwrap();
+        let text = create_keyspace(&options).expect("the config says how");
         assert!(text.ends_with("{'class': 'NetworkTopologyStrategy', 'dc1': 2, 'dc2': 1}"), "{text}");
     }
 }

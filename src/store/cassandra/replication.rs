@@ -81,7 +81,7 @@ mod tests {
         };
         assert!(check(&good).is_ok());
         let simple = Replication { strategy: "SimpleStrategy".into(), ..good.clone() };
-        assert!(check(&simple).unwrap_err().to_string().contains("SimpleStrategy"));
+        assert!(check(&simple).expect_err("refused").to_string().contains("SimpleStrategy"));
         assert!(check(&Replication { factors: BTreeMap::new(), ..good }).is_err());
     }
 }

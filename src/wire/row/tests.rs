@@ -1,5 +1,7 @@
 //! Every kind of row comes back as it was sent, and anything else is an error.
 
+#![allow(clippy::unwrap_used)]
+
 use std::sync::Arc;
 
 use proptest::collection::{btree_map, vec};
@@ -9,8 +11,8 @@ use proptest::sample::select;
 
 use super::*;
 use crate::model::{
-    CloseReason, Current, Generation, HandlerName, Misfire, OnConflict, OriginMark, Payload, Place,
-    RetryPolicy, Shard, TaskContent,
+    CloseReason, Current, Decision, Ended, Generation, HandlerName, MarkKind, Misfire, OnConflict,
+    OriginMark, Outcome, Payload, Place, RetryPolicy, Shard, Started, TaskContent, Wall,
 };
 
 fn name() -> impl Strategy<Value = String> {
