@@ -112,6 +112,7 @@ async fn an_event_row(case: Case) {
         due_at: BASE.plus_ms(-1),
         content_hash: [9; 16],
         appended: Wall(1),
+        cancelled: true,
     });
     row.event_id_hash = None;
     row.cancel_remembered = None;

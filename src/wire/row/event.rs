@@ -36,6 +36,8 @@ struct CurrentData {
     due_at: i64,
     hash: Hash,
     appended: i64,
+    #[serde(default, skip_serializing_if = "is_default")]
+    cancelled: bool,
 }
 
 impl<'a> Event<'a> {
@@ -53,6 +55,7 @@ impl<'a> Event<'a> {
                 due_at: current.due_at.0,
                 hash: Hash(current.content_hash),
                 appended: current.appended.0,
+                cancelled: current.cancelled,
             }),
             cancel_remembered: row.cancel_remembered.map(|at| at.0),
             reason: row.reason.as_deref().map(Text::from),
@@ -76,6 +79,7 @@ impl<'a> Event<'a> {
                 due_at: Wall(current.due_at),
                 content_hash: current.hash.0,
                 appended: Wall(current.appended),
+                cancelled: current.cancelled,
             }),
             cancel_remembered: self.cancel_remembered.map(Wall),
             reason: self.reason.map(|text| text.0.into_owned()),

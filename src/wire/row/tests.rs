@@ -147,12 +147,13 @@ fn fact() -> impl Strategy<Value = Fact> {
 }
 
 fn current() -> impl Strategy<Value = Current> {
-    (wall(), any::<u64>(), wall(), any::<[u8; 16]>(), wall()).prop_map(
-        |(ready_at, version, due_at, content_hash, appended)| Current {
+    (wall(), any::<u64>(), wall(), any::<[u8; 16]>(), wall(), any::<bool>()).prop_map(
+        |(ready_at, version, due_at, content_hash, appended, cancelled)| Current {
             place: Place { ready_at, version: Version(version) },
             due_at,
             content_hash,
             appended,
+            cancelled,
         },
     )
 }
