@@ -70,6 +70,8 @@ pub struct Options {
     pub tasks_in_memory: usize,
     /// How far ahead tasks are loaded, in milliseconds.
     pub look_ahead_ms: i64,
+    /// Same content within this time is a repeat, in milliseconds.
+    pub repeat_window_ms: i64,
     /// Topic names' prefix.
     pub prefix: String,
 }
@@ -241,6 +243,7 @@ impl Service {
         engine::Options {
             timing: shared.options.timing,
             look_ahead_ms: shared.options.look_ahead_ms,
+            repeat_window_ms: shared.options.repeat_window_ms,
             policies: Arc::new(policies),
             ..engine::Options::new(shard, shared.cluster.shards, &shared.options.instance)
         }

@@ -79,6 +79,7 @@ async fn start(dir: &std::path::Path) -> Running {
             timing: dueline::engine::Timing::default(),
             tasks_in_memory: limits::TASKS_IN_MEMORY,
             look_ahead_ms: limits::LOOK_AHEAD_MS,
+            repeat_window_ms: limits::REPEAT_WINDOW_MS,
             prefix: "dueline".into(),
         },
     };
