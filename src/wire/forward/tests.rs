@@ -7,6 +7,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
+use crate::model::limits::DUE_AHEAD_MS_MAX;
 use crate::model::{Due, Verb};
 use crate::wire::event::{Handlers, Rules, decode};
 
@@ -70,6 +71,17 @@ fn a_forwarded_event_counts_from_its_first_append_time() {
     assert_eq!(decoded.event, decode(&original(), &rules).unwrap().event);
     let forged = Rules { signing_key: [8; 32], ..rules };
     assert_eq!(decode(&forwarded_record(), &forged).unwrap_err().reason, RejectReason::Misrouted);
+}
+
+#[test]
+fn a_forwarded_event_gets_the_answer_of_its_first_append_time() {
+    let rules = Rules { payload_bytes_max: 100, handlers: Arc::new(Handlers::default()), signing_key: KEY };
+    let too_far = ORIGIN.appended.plus_ms(DUE_AHEAD_MS_MAX + 60_000);
+    let value = format!(r#"{{"id":"t","due_at":"{}"}}"#, format_time(too_far));
+    let record = Record { value: Some(Bytes::from(value)), ..original() };
+    let home = at_home(forwarded(&record, &ORIGIN, Shard(5), &KEY));
+    assert!(too_far < home.appended.plus_ms(DUE_AHEAD_MS_MAX), "within the bound, counted from home");
+    assert_eq!(decode(&home, &rules).unwrap_err(), decode(&record, &rules).unwrap_err());
 }
 
 #[test]
