@@ -168,10 +168,10 @@ impl Engine {
 
     fn fetch_more(&mut self) {
         let intake = &mut self.intake;
-        let waits = intake.fetch_at.is_some_and(|at| at > self.now.boot);
+        intake.fetch_at.take_if(|at| *at <= self.now.boot);
+        let waits = intake.fetch_at.is_some();
         let room = intake.inbox.len() < limits::INTAKE_BATCH_RECORDS_MAX;
         if intake.reading && intake.sought && intake.fetching.is_none() && room && !waits {
-            intake.fetch_at = None;
             let ticket = self.ticket();
             self.intake.fetching = Some(ticket);
             self.effects.push_back(Effect::Fetch(ticket));
