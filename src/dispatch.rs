@@ -3,16 +3,25 @@
 //! An adapter makes one call and says how it ended. Retry, order and deadline are the engine's; a call is broken
 //! off by dropping its future.
 
+pub mod registry;
+
 pub mod http;
 pub mod in_process;
 pub mod log_line;
-pub mod signature;
 pub mod topic;
 
+pub mod guard;
+pub mod headers;
+pub mod signature;
+
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures::future::BoxFuture;
 
+pub use registry::{Policy, Registry};
+
+use crate::model::limits::TEXT_BYTES_MAX;
 use crate::model::{AttemptToken, HandlerName, Outcome, Shard, TaskKey, Wall};
 
 /// One attempt at a task, as its handler sees it.
@@ -75,4 +84,57 @@ impl Ending {
 pub trait Dispatch: Send + Sync + 'static {
     /// Calls the handler and waits for its end.
     fn call(&self, call: Call) -> BoxFuture<'static, Ending>;
+}
+
+/// Wall time as this machine says it: for timestamps in what is sent, never for a decision of the engine.
+fn wall_now() -> Wall {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Wall(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// An error text on one line: control characters become spaces, more than [`TEXT_BYTES_MAX`] bytes are cut.
+fn one_line(text: &str) -> String {
+    let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    cut(&line, TEXT_BYTES_MAX).to_owned()
+}
+
+/// The longest start of a text with at most `bytes_max` bytes.
+fn cut(text: &str, bytes_max: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes_max)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Call, cut, one_line};
+    use crate::model::{
+        AttemptToken, Epoch, Generation, HandlerName, QueueName, Shard, TaskId, TaskKey, Wall,
+    };
+
+    /// A call that tests change as they need.
+    pub(super) fn call() -> Call {
+        Call {
+            key: TaskKey {
+                queue: QueueName::new("incident 42").expect("a name"),
+                id: TaskId::new("notify/1").expect("a name"),
+            },
+            handler: HandlerName::new("notify").expect("a name"),
+            payload: br#"{"user":7}"#.as_slice().into(),
+            call_id: "call-1".into(),
+            token: AttemptToken { generation: Generation(0), epoch: Epoch(3), sequence: 41 },
+            shard: Shard(5),
+            attempt: 2,
+            max_attempts: 10,
+            due_at: Wall(1_795_255_200_000),
+            deadline: Wall(1_795_255_230_000),
+            previous_outcome: None,
+            traceparent: None,
+        }
+    }
+
+    #[test]
+    fn an_error_text_is_one_short_line() {
+        assert_eq!(one_line("a\nb\tc"), "a b c");
+        assert_eq!(one_line(&"x".repeat(5_000)).len(), 1_024);
+        assert_eq!(cut("aé", 2), "a");
+    }
 }
