@@ -195,7 +195,10 @@ impl Writer {
         batch.rows.commit().map_err(|error| {
             let failure = Failure::of_write(&error);
             tracing::error!(error = %failure, dir = %self.dir.display(), "embedded store cannot write: restart it");
-            self.failed = Some(Failure::Restart(format!("a write failed before ({failure})")));
+            self.failed = Some(match &failure {
+                Failure::Unavailable(text) => Failure::Restart(format!("a write failed before: {text}")),
+                lasting => lasting.clone(),
+            });
             failure
         })
     }
