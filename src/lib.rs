@@ -12,6 +12,7 @@ pub mod engine;
 pub mod log;
 pub mod metrics;
 pub mod model;
+pub mod node;
 pub mod runtime;
 pub mod server;
 pub mod store;

@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 
 use prometheus::{Encoder as _, Gauge, Histogram, IntCounter, IntGauge, TextEncoder};
 
+pub use family::Described;
 use family::Families;
 use family::Family;
-pub use family::Described;
 pub use labels::{BlockedReason, LeaseLoss, PauseReason, RepeatCause, StopReason, StoreErrorKind, StoreOp};
 
 use crate::model::{CloseReason, HandlerName, MarkKind, Outcome, RejectReason};

@@ -1,1 +1,4 @@
-//! What tests and chaos share.
+//! What tests, benches and the chaos crate share: conformance suites of the ports.
+
+pub mod log_conformance;
+pub mod store_conformance;

@@ -3,3 +3,4 @@
 pub mod event;
 pub mod forward;
 pub mod row;
+pub mod time;

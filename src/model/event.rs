@@ -107,13 +107,13 @@ pub enum RejectReason {
     UnknownField,
     /// A `type` that does not exist.
     UnknownType,
-    /// A schedule without a handler, or with one that is not configured.
+    /// A schedule with a handler that is not configured.
     UnknownHandler,
     /// A feature that this version does not have.
     Unsupported,
     /// Another task of the id is unfinished, and `on_conflict` is `reject`.
     Conflict,
-    /// Forwarded once and still not at home.
+    /// Forwarded once and still not at home, or with headers of a forwarded record that this cluster did not sign.
     Misrouted,
     /// The store refuses this row while it takes others.
     RefusedByStore,

@@ -85,6 +85,8 @@ pub struct Current {
     pub content_hash: [u8; 16],
     /// Append time of that event.
     pub appended: Wall,
+    /// A cancel came in time: it never runs.
+    pub cancelled: bool,
 }
 
 /// The answer to a schedule event.

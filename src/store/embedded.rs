@@ -1,1 +1,186 @@
-//! The store on fjall.
+//! The store on fjall, in this process: for `dueline dev`, tests, and installations of one instance.
+//!
+//! Every write is answered after one fsync, shared by all that waited for it ([`writer`]). Reads see every write
+//! answered before, and never one that a crash could take back. Under the directory's lock there is no other owner,
+//! so opening marks every shard released and a restart takes over at once.
+//!
+//! Rows are never deleted here yet: retention of finished tasks is not part of this adapter. Buckets, which keep
+//! Cassandra's partitions small, do not exist here; `due` is one ordered range a shard.
+
+mod codec;
+mod db;
+mod keys;
+mod lock;
+mod meta;
+mod read;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use super::{Answer, Bump, Cluster, Error, Instance, Lookup, Slice, Store};
+use crate::model::{Epoch, EventRow, FactRow, OwnerRow, OwnerUuid, Place, Progress, Row, Shard, TaskKey};
+use crate::wire::row;
+
+pub(crate) use codec::{Fields, Scan};
+pub use db::{Database, OpenError, Options};
+pub(crate) use db::{Failure, Table, Tables, lock};
+pub(crate) use keys::{meta as meta_key, tag};
+pub(crate) use writer::Batch;
+
+/// Largest row, in bytes as stored.
+const ROW_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Ids looked up without leaving the async thread.
+const LOOKUPS_INLINE_MAX: usize = 8;
+/// Bytes that a small row counts for in the writer's bounds.
+const SMALL_ROW_BYTES: usize = 512;
+
+/// The store of a [`Database`].
+pub struct EmbeddedStore {
+    db: Database,
+}
+
+impl EmbeddedStore {
+    /// The store of an open database.
+    pub fn new(db: &Database) -> EmbeddedStore {
+        EmbeddedStore { db: db.clone() }
+    }
+
+    fn change<T: Send + 'static>(
+        &self,
+        stage: impl FnOnce(&mut Batch<'_>) -> T + Send + 'static,
+    ) -> Answer<T> {
+        let asked = self.db.ask(SMALL_ROW_BYTES, stage);
+        Box::pin(async move { Ok(asked.await?) })
+    }
+
+    fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Tables) -> Result<T, Failure> + Send + 'static,
+    ) -> Answer<T> {
+        let read = self.db.read(read);
+        Box::pin(async move { Ok(read.await?) })
+    }
+
+    /// For reads of a row or a few: they take less time than a change of threads.
+    fn read_here<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Tables) -> Result<T, Failure> + Send + 'static,
+    ) -> Answer<T> {
+        let db = self.db.clone();
+        Box::pin(async move { Ok(read(db.tables())?) })
+    }
+}
+
+/// A row ready to be put: its table, key and data.
+struct Encoded {
+    table: Table,
+    key: fjall::Slice,
+    data: fjall::Slice,
+}
+
+fn encode(row: &Row) -> Encoded {
+    match row {
+        Row::Event(row) => Encoded {
+            table: Table::TaskEvent,
+            key: keys::event(row).into(),
+            data: row::encode_event(row).into(),
+        },
+        Row::Fact(row) => Encoded {
+            table: Table::Due,
+            key: keys::fact(row).into(),
+            data: row::encode_fact(&row.fact).into(),
+        },
+        Row::Payload(row) => Encoded {
+            table: Table::Payload,
+            key: keys::place(row.shard, row.place).into(),
+            data: Arc::clone(&row.bytes).into(),
+        },
+    }
+}
+
+fn encode_all(rows: &[Row]) -> Result<(Vec<Encoded>, usize), Error> {
+    let mut bytes = 0;
+    let mut encoded = Vec::with_capacity(rows.len());
+    for (index, row) in rows.iter().enumerate() {
+        let row = encode(row);
+        if row.data.len() > ROW_BYTES_MAX {
+            let detail = format!("{} bytes, at most {ROW_BYTES_MAX} are stored", row.data.len());
+            return Err(Error::RowRefused { index, detail });
+        }
+        bytes += row.key.len() + row.data.len();
+        encoded.push(row);
+    }
+    Ok((encoded, bytes))
+}
+
+impl Store for EmbeddedStore {
+    fn cluster(&self, wanted: Cluster) -> Answer<Cluster> {
+        self.change(move |batch| batch.cluster(wanted))
+    }
+
+    fn write(&self, rows: Arc<[Row]>) -> Answer<()> {
+        let db = self.db.clone();
+        Box::pin(async move {
+            let (rows, bytes) = encode_all(&rows)?;
+            let put = move |batch: &mut Batch<'_>| {
+                for row in rows {
+                    batch.put(row.table, row.key, row.data);
+                }
+            };
+            Ok(db.ask(bytes, put).await?)
+        })
+    }
+
+    fn lookup(&self, lookups: Vec<Lookup>) -> Answer<Vec<Vec<EventRow>>> {
+        let inline = lookups.len() <= LOOKUPS_INLINE_MAX;
+        let read = move |tables: &Tables| lookups.iter().map(|lookup| read::lookup(tables, lookup)).collect();
+        if inline { self.read_here(read) } else { self.read(read) }
+    }
+
+    fn history(&self, key: TaskKey, rows_max: usize) -> Answer<Vec<EventRow>> {
+        self.read(move |tables| read::history(tables, &key, rows_max))
+    }
+
+    fn slice(&self, shard: Shard, from: Place, to: Place, rows_max: usize) -> Answer<Slice> {
+        self.read(move |tables| read::slice(tables, shard, from, to, rows_max))
+    }
+
+    fn facts(&self, shard: Shard, place: Place) -> Answer<Vec<FactRow>> {
+        self.read_here(move |tables| read::facts(tables, shard, place))
+    }
+
+    fn payload(&self, shard: Shard, place: Place) -> Answer<Option<Arc<[u8]>>> {
+        self.read_here(move |tables| read::payload(tables, shard, place))
+    }
+
+    fn progress(&self, shard: Shard) -> Answer<Option<Progress>> {
+        self.read_here(move |tables| read::progress(tables, shard))
+    }
+
+    fn write_progress(&self, shard: Shard, progress: Progress, stamp: u64) -> Answer<()> {
+        self.change(move |batch| batch.progress(shard, &progress, stamp))
+    }
+
+    fn owner(&self, shard: Shard) -> Answer<OwnerRow> {
+        self.read_here(move |tables| read::owner(tables, shard))
+    }
+
+    fn bump(&self, shard: Shard, bump: Bump) -> Answer<bool> {
+        self.change(move |batch| batch.bump(shard, bump))
+    }
+
+    fn release(&self, shard: Shard, epoch: Epoch, owner: OwnerUuid) -> Answer<bool> {
+        self.change(move |batch| batch.release(shard, epoch, owner))
+    }
+
+    fn beat(&self, instance: Instance) -> Answer<()> {
+        self.change(move |batch| batch.beat(&instance))
+    }
+
+    fn instances(&self) -> Answer<Vec<Instance>> {
+        self.read(read::instances)
+    }
+}

@@ -1,6 +1,21 @@
 //! Stored rows to and from bytes: JSON text, so that `cqlsh` shows it and fields can be added.
+//!
+//! Key columns are not repeated in the data. A field that has its default is left out, a field that is not known is
+//! passed over: an older version reads what a newer one wrote. A default of this format therefore never changes.
+//! A payload lies in the row exactly as it was sent. Nothing here judges content; what cannot be read is an
+//! [`Error`], never a panic.
 
-use crate::model::{Epoch, EventRow, Fact, Progress, TaskKey, Version};
+mod event;
+mod fact;
+mod field;
+mod task;
+#[cfg(test)]
+mod tests;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use serde::{Deserialize, Serialize};
+
+use crate::model::{Epoch, EventRow, Fact, Progress, QueueName, TaskId, TaskKey, Version};
 
 /// A stored row that cannot be read.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -12,52 +27,116 @@ pub struct Error {
     pub detail: String,
 }
 
+const KIND_TASK: u8 = 0;
+const KIND_SUPERSEDED: u8 = 1;
+const KIND_STARTED: u8 = 2;
+const KIND_ENDED: u8 = 3;
+const KIND_CLOSED: u8 = 4;
+
+/// Everything but the unreserved characters of RFC 3986.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
 /// The key columns of a fact: (kind, epoch, seq).
-pub fn fact_columns(_fact: &Fact) -> (u8, u64, u64) {
-    todo!()
+pub fn fact_columns(fact: &Fact) -> (u8, u64, u64) {
+    match fact {
+        Fact::Task { .. } => (KIND_TASK, 0, 0),
+        Fact::Superseded { by, .. } => (KIND_SUPERSEDED, 0, by.0),
+        Fact::Started(started) => (KIND_STARTED, started.epoch.0, started.seq),
+        Fact::Ended(ended) => (KIND_ENDED, ended.epoch.0, ended.seq),
+        Fact::Closed { epoch, seq, .. } => (KIND_CLOSED, epoch.0, *seq),
+    }
 }
 
 /// The data column of a fact.
-pub fn encode_fact(_fact: &Fact) -> Vec<u8> {
-    todo!()
+pub fn encode_fact(fact: &Fact) -> Vec<u8> {
+    match fact {
+        Fact::Task { key, due_at, appended, content } => {
+            to_bytes(&task::Task::of(key, *due_at, *appended, content))
+        }
+        Fact::Superseded { mark, .. } => to_bytes(&fact::Superseded { mark: mark.word().into() }),
+        Fact::Started(started) => to_bytes(&fact::Started::of(started)),
+        Fact::Ended(ended) => to_bytes(&fact::Ended::of(ended)),
+        Fact::Closed { at, reason, .. } => to_bytes(&fact::Closed { at: at.0, reason: reason.word().into() }),
+    }
 }
 
 /// A fact from its columns.
-pub fn decode_fact(_kind: u8, _epoch: u64, _seq: u64, _data: &[u8]) -> Result<Fact, Error> {
-    todo!()
+///
+/// # Errors
+/// The kind is not known, or the data is not that of its kind.
+pub fn decode_fact(kind: u8, epoch: u64, seq: u64, data: &[u8]) -> Result<Fact, Error> {
+    let fact = match kind {
+        KIND_TASK => from_bytes::<task::Task<'_>>(data).and_then(task::Task::into_fact),
+        KIND_SUPERSEDED => {
+            from_bytes::<fact::Superseded<'_>>(data).and_then(|row| row.into_fact(Version(seq)))
+        }
+        KIND_STARTED => from_bytes::<fact::Started<'_>>(data).map(|row| row.into_fact(Epoch(epoch), seq)),
+        KIND_ENDED => from_bytes::<fact::Ended<'_>>(data).and_then(|row| row.into_fact(Epoch(epoch), seq)),
+        KIND_CLOSED => from_bytes::<fact::Closed<'_>>(data).and_then(|row| row.into_fact(Epoch(epoch), seq)),
+        _ => Err("no fact has this kind".into()),
+    };
+    fact.map_err(|detail| Error { what: format!("fact of kind {kind}, epoch {epoch}, seq {seq}"), detail })
 }
 
 /// The data column of an event row.
-pub fn encode_event(_row: &EventRow) -> Vec<u8> {
-    todo!()
+pub fn encode_event(row: &EventRow) -> Vec<u8> {
+    to_bytes(&event::Event::of(row))
 }
 
 /// An event row from its columns.
-pub fn decode_event(
-    _key: TaskKey,
-    _version: Version,
-    _epoch: Epoch,
-    _data: &[u8],
-) -> Result<EventRow, Error> {
-    todo!()
+///
+/// # Errors
+/// The data is not that of an event row.
+pub fn decode_event(key: TaskKey, version: Version, epoch: Epoch, data: &[u8]) -> Result<EventRow, Error> {
+    let what = format!("event {} of task {}", version.0, key_text(&key));
+    from_bytes::<event::Event<'_>>(data)
+        .and_then(|row| row.into_row(key, version, epoch))
+        .map_err(|detail| Error { what, detail })
 }
 
 /// The data column of a progress row.
-pub fn encode_progress(_progress: &Progress) -> Vec<u8> {
-    todo!()
+pub fn encode_progress(progress: &Progress) -> Vec<u8> {
+    to_bytes(&event::Progress::of(progress))
 }
 
 /// A progress row from its columns.
-pub fn decode_progress(_epoch: Epoch, _data: &[u8]) -> Result<Progress, Error> {
-    todo!()
+///
+/// # Errors
+/// The data is not that of a progress row.
+pub fn decode_progress(epoch: Epoch, data: &[u8]) -> Result<Progress, Error> {
+    from_bytes::<event::Progress<'_>>(data)
+        .map(|row| row.into_progress(epoch))
+        .map_err(|detail| Error { what: format!("progress of epoch {}", epoch.0), detail })
 }
 
 /// The key column of `task_event`: `queue/id`, each percent-encoded as in the URL path.
-pub fn key_text(_key: &TaskKey) -> String {
-    todo!()
+pub fn key_text(key: &TaskKey) -> String {
+    format!("{}/{}", percent_encode(key.queue.as_str()), percent_encode(key.id.as_str()))
 }
 
-/// The task of a key column.
-pub fn key_from_text(_text: &str) -> Result<TaskKey, Error> {
-    todo!()
+/// The task of a key column. Takes only what [`key_text`] makes, so that a task has one key.
+///
+/// # Errors
+/// The text is not two valid names, each percent-encoded, with `/` between.
+pub fn key_from_text(text: &str) -> Result<TaskKey, Error> {
+    let error = |detail: &str| Error { what: format!("task key {text:?}"), detail: detail.into() };
+    let (queue, id) = text.split_once('/').ok_or_else(|| error("no '/' between queue and id"))?;
+    let decode = |part| percent_decode_str(part).decode_utf8().map_err(|_| error("not UTF-8"));
+    let queue = QueueName::new(&decode(queue)?).map_err(|why| error(&format!("the queue {why}")))?;
+    let id = TaskId::new(&decode(id)?).map_err(|why| error(&format!("the id {why}")))?;
+    let key = TaskKey { queue, id };
+    if key_text(&key) == text { Ok(key) } else { Err(error("not percent-encoded as keys are")) }
+}
+
+/// A name as in key columns, headers and URL paths.
+pub fn percent_encode(name: &str) -> String {
+    utf8_percent_encode(name, RESERVED).to_string()
+}
+
+fn to_bytes<T: Serialize>(row: &T) -> Vec<u8> {
+    serde_json::to_vec(row).expect("rows have text keys and are written to memory")
+}
+
+fn from_bytes<'a, T: Deserialize<'a>>(data: &'a [u8]) -> Result<T, String> {
+    serde_json::from_slice(data).map_err(|error| error.to_string())
 }

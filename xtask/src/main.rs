@@ -1,1 +1,47 @@
-fn main() {}
+//! Tasks of the repository, run as `cargo xtask <task>`.
+//!
+//! Data goes to stdout and everything a person reads while waiting goes to stderr, so that
+//! `eval "$(cargo xtask servers up)"` works in a shell.
+
+mod clients;
+mod packages;
+mod say;
+mod servers;
+mod test;
+mod workspace;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Tasks of the repository")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Real Kafka and Cassandra on loopback
+    Servers(servers::Options),
+    /// Start the servers and run every test of the workspace
+    Test(test::Options),
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            say::line(format_args!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<ExitCode> {
+    match cli.task {
+        Task::Servers(options) => servers::run(options),
+        Task::Test(options) => test::run(options),
+    }
+}

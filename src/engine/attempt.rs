@@ -1,0 +1,514 @@
+//! Attempts: from a head with a slot, through its start on record, its call and its end on record.
+//!
+//! ```text
+//!   head ─► (payload) ─► started written ─► called ─► ended written ─► gone, or back in its place for the next try
+//!                              │ no lease any more       │ broken off, owner lost
+//!                              ▼                         ▼
+//!                          not called                  held until its deadline ─► interrupted
+//! ```
+//!
+//! The moment a start is sent to the store decides between it and a cancel. It is called only when the start is
+//! acknowledged and the lease still holds. The next task of the queue waits until the end is acknowledged, so that
+//! after a crash nothing runs again behind something that ran.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::model::{
+    AttemptToken, Boot, CloseReason, Ended, Fact, FactRow, HandlerName, Outcome, Place, Row, Started,
+    TaskContent, TaskKey, Wall, limits,
+};
+
+use super::effect::{CallOrder, Effect, Observation, inline};
+use super::fold::Counts;
+use super::input::{CallEnd, Failure};
+use super::window::Status;
+use super::writes::Purpose;
+use super::{Engine, Stage};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Starting,
+    Calling,
+    Ending,
+}
+
+#[derive(Debug)]
+pub(super) struct Attempt {
+    place: Place,
+    key: TaskKey,
+    due_at: Wall,
+    content: Arc<TaskContent>,
+    payload: Arc<[u8]>,
+    started: Started,
+    previous: Option<Outcome>,
+    max_attempts: u32,
+    deadline: Boot,
+    called_at: Option<Boot>,
+    phase: Phase,
+    ended: Option<Ended>,
+    /// The shard was let go: only the end is still to be written.
+    leftover: bool,
+}
+
+/// An attempt without an answer: its queue waits until the deadline.
+#[derive(Debug)]
+struct Hold {
+    started: Started,
+    /// Of a lost owner: its end may still come into sight.
+    read_at: Option<Wall>,
+    read_step_ms: i64,
+}
+
+/// The attempts of a shard.
+#[derive(Debug, Default)]
+pub(super) struct Attempts {
+    last_seq: u64,
+    open: BTreeMap<u64, Attempt>,
+    deadlines: BTreeSet<(Boot, u64)>,
+    holds: BTreeMap<Place, Hold>,
+}
+
+/// Time past a lost owner's deadline before its attempt counts as interrupted, in milliseconds.
+const HOLD_MARGIN_MS: i64 = 100;
+const HOLD_READ_FIRST_MS: i64 = 200;
+const HOLD_READ_MS_MAX: i64 = 2_000;
+const ABORTED_WAIT_MS: i64 = 1_000;
+const PAYLOAD_RETRY_MS: i64 = 1_000;
+
+impl Attempts {
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Attempts { last_seq: self.last_seq, ..Attempts::default() };
+    }
+
+    pub(super) fn let_go(&mut self) {
+        self.holds.clear();
+        for attempt in self.open.values_mut() {
+            attempt.leftover = true;
+        }
+    }
+
+    pub(super) fn running(&self) -> Vec<u64> {
+        self.open.iter().filter(|(_, a)| a.phase == Phase::Calling).map(|(seq, _)| *seq).collect()
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Boot> {
+        self.deadlines.first().map(|(at, _)| *at)
+    }
+
+    pub(super) fn next_hold(&self) -> Option<Wall> {
+        self.holds.values().map(Hold::next).min()
+    }
+
+    pub(super) fn hold_of(&self, place: Place) -> Option<&Started> {
+        self.holds.get(&place).map(|hold| &hold.started)
+    }
+}
+
+impl Hold {
+    fn ends_at(&self) -> Wall {
+        self.started.deadline.plus_ms(HOLD_MARGIN_MS)
+    }
+
+    fn next(&self) -> Wall {
+        self.read_at.map_or(self.ends_at(), |at| at.min(self.ends_at()))
+    }
+}
+
+impl Engine {
+    /// Starts heads that have a slot, while the lease allows it.
+    pub(super) fn start_heads(&mut self) {
+        while self.may_start() {
+            let Some(place) = self.lines.next() else { return };
+            self.begin(place);
+        }
+    }
+
+    /// Whether anything may be started now.
+    pub(super) fn may_start(&self) -> bool {
+        self.stage == Stage::Running && self.ownership.valid(self.now.boot)
+    }
+
+    fn begin(&mut self, place: Place) {
+        let task = self.window.get(place).expect("a head in line is in memory");
+        let (name, content) = (task.key.queue.clone(), task.content.clone());
+        if let Some(reason) = self.overdue(place) {
+            self.lines.unused(&content.handler);
+            self.close(place, reason);
+            return;
+        }
+        let queue = self.queues.by_name.get_mut(&name).expect("a head in line has a queue");
+        assert!(queue.busy.is_empty(), "one task of a queue at a time");
+        queue.candidate = None;
+        queue.busy.insert(place);
+        match inline(&content.payload) {
+            Some(payload) => self.write_start(place, payload),
+            None => {
+                self.set_status(place, Status::Fetching);
+                let ticket = self.ticket();
+                self.effects.push_back(Effect::ReadPayload(ticket, place));
+            }
+        }
+    }
+
+    fn overdue(&self, place: Place) -> Option<CloseReason> {
+        let task = self.window.get(place)?;
+        if task.content.expires_at.is_some_and(|at| self.now.wall > at) {
+            return Some(CloseReason::Expired);
+        }
+        let grace = i64::try_from(task.content.misfire_grace_ms).unwrap_or(i64::MAX);
+        let skips = task.content.misfire == crate::model::Misfire::Skip && task.counts.attempt == 1;
+        let late_at = task.due_at.plus_ms(grace).plus_ms(SKIP_SLACK_MS);
+        (skips && self.now.wall > late_at).then_some(CloseReason::Skipped)
+    }
+
+    /// Closes a task without an attempt.
+    pub(super) fn close(&mut self, place: Place, reason: CloseReason) {
+        let Some(task) = self.window.get_mut(place) else { return };
+        task.status = Status::Ending;
+        let key = task.key.clone();
+        if let Some(queue) = self.queues.by_name.get_mut(&key.queue) {
+            queue.candidate = None;
+            queue.busy.insert(place);
+        }
+        self.attempts.last_seq += 1;
+        let (epoch, seq, at) = (self.epoch(), self.attempts.last_seq, self.now.wall);
+        self.push_fact(place, Fact::Closed { epoch, seq, at, reason }, Purpose::Closed(place));
+        self.observe(Observation::Closed(reason, key));
+    }
+
+    pub(super) fn task_payload_read(&mut self, place: Place, payload: Result<Option<Arc<[u8]>>, Failure>) {
+        let Some(task) = self.window.get_mut(place).filter(|task| task.status == Status::Fetching) else {
+            return;
+        };
+        let (name, handler) = (task.key.queue.clone(), task.content.handler.clone());
+        if let (Ok(Some(bytes)), true) = (&payload, self.may_start() && !self.intake.is_frozen(place)) {
+            return self.write_start(place, bytes.clone());
+        }
+        if !matches!(payload, Ok(Some(_))) {
+            let failure = payload.err().unwrap_or(Failure::Unavailable("a stored payload is missing".into()));
+            self.trouble("payload read", &failure);
+            let retry_at = self.now.wall.plus_ms(PAYLOAD_RETRY_MS);
+            if let Some(task) = self.window.get_mut(place) {
+                task.counts.not_before = retry_at;
+            }
+        }
+        self.lines.unused(&handler);
+        self.set_status(place, Status::Queued);
+        if let Some(queue) = self.queues.by_name.get_mut(&name) {
+            queue.busy.remove(&place);
+        }
+        self.pump(&name);
+    }
+
+    fn write_start(&mut self, place: Place, payload: Arc<[u8]>) {
+        self.set_status(place, Status::Starting);
+        let task = self.window.get(place).expect("a task that starts is in memory");
+        let (counts, content) = (task.counts, task.content.clone());
+        let (key, due_at) = (task.key.clone(), task.due_at);
+        let policy = self.options.policy(&content.handler);
+        let timeout_ms = content.timeout_ms.unwrap_or(policy.timeout_ms);
+        let max_attempts = content.retry.unwrap_or(policy.retry).max_attempts;
+        self.attempts.last_seq += 1;
+        let seq = self.attempts.last_seq;
+        let started = Started {
+            epoch: self.epoch(),
+            seq,
+            at: self.now.wall,
+            deadline: self.now.wall.plus_ms(i64::try_from(timeout_ms).unwrap_or(i64::MAX)),
+            attempt: counts.attempt,
+            failures: counts.failures,
+            interruptions: counts.interruptions,
+            instance: self.options.instance.clone(),
+        };
+        if counts.previous == Some(Outcome::Interrupted) {
+            self.observe(Observation::RepeatStart(key.clone()));
+        }
+        self.push_fact(place, Fact::Started(started.clone()), Purpose::Started(seq));
+        let attempt = Attempt {
+            place,
+            key,
+            due_at,
+            content,
+            payload,
+            started,
+            previous: counts.previous,
+            max_attempts,
+            deadline: self.now.boot.plus_ms(timeout_ms),
+            called_at: None,
+            phase: Phase::Starting,
+            ended: None,
+            leftover: false,
+        };
+        self.attempts.open.insert(seq, attempt);
+    }
+
+    pub(super) fn start_written(&mut self, seq: u64) {
+        let may_start = self.may_start();
+        let Some(attempt) = self.attempts.open.get_mut(&seq) else { return };
+        let left_ms = attempt.deadline.ms_since(self.now.boot);
+        let full_ms = attempt.started.deadline.ms_since(attempt.started.at);
+        if attempt.leftover || !may_start || left_ms < full_ms / 2 {
+            return self.end(seq, CallEnd::of(Outcome::NotCalled));
+        }
+        attempt.phase = Phase::Calling;
+        attempt.called_at = Some(self.now.boot);
+        self.attempts.deadlines.insert((attempt.deadline, seq));
+        let order = CallOrder {
+            key: attempt.key.clone(),
+            place: attempt.place,
+            content: attempt.content.clone(),
+            payload: attempt.payload.clone(),
+            token: AttemptToken {
+                generation: attempt.place.version.generation(),
+                epoch: attempt.started.epoch,
+                sequence: seq,
+            },
+            attempt: attempt.started.attempt,
+            max_attempts: attempt.max_attempts,
+            due_at: attempt.due_at,
+            ready_at: attempt.place.ready_at,
+            deadline: attempt.started.deadline,
+            previous: attempt.previous,
+        };
+        let place = attempt.place;
+        self.set_status(place, Status::Running);
+        self.effects.push_back(Effect::Call(Box::new(order)));
+    }
+
+    pub(super) fn call_ended(&mut self, seq: u64, end: CallEnd) {
+        let calling = |attempt: &Attempt| attempt.phase == Phase::Calling;
+        if self.attempts.open.get(&seq).is_some_and(calling) {
+            if end.fenced {
+                self.ownership.doubt(self.now.boot);
+            }
+            self.end(seq, end);
+        }
+    }
+
+    /// Breaks off calls whose deadline has passed.
+    pub(super) fn end_deadlines(&mut self) {
+        while let Some((_, seq)) =
+            self.attempts.deadlines.first().copied().filter(|(at, _)| *at <= self.now.boot)
+        {
+            self.attempts.deadlines.pop_first();
+            self.effects.push_back(Effect::BreakOff(seq));
+            self.end(seq, CallEnd::of(Outcome::TimedOut));
+        }
+    }
+
+    fn end(&mut self, seq: u64, end: CallEnd) {
+        let fraction = self.draw_fraction();
+        let now = self.now;
+        let Some(attempt) = self.attempts.open.get_mut(&seq) else { return };
+        self.attempts.deadlines.remove(&(attempt.deadline, seq));
+        attempt.phase = Phase::Ending;
+        let policy = attempt.content.retry.unwrap_or(self.options.policy(&attempt.content.handler).retry);
+        let marked = self.window.get(attempt.place).is_some_and(|task| task.mark.is_some());
+        let mut ended = Ended {
+            epoch: attempt.started.epoch,
+            seq,
+            at: now.wall,
+            outcome: end.outcome,
+            failures: attempt.started.failures,
+            next_at: None,
+            closed: None,
+            result: end.result.map(|bytes| cut(bytes, limits::RESULT_BYTES_MAX)),
+            error: end.error,
+        };
+        follow(&mut ended, &policy, end.after_ms, fraction);
+        if marked {
+            ended.next_at = None;
+        }
+        attempt.ended = Some(ended.clone());
+        let (place, handler, called_at) = (attempt.place, attempt.content.handler.clone(), attempt.called_at);
+        let key = attempt.key.clone();
+        if !attempt.leftover {
+            self.set_status(place, Status::Ending);
+        }
+        self.free_slot(&handler);
+        if let Some(called_at) = called_at {
+            let run_ms = now.boot.ms_since(called_at);
+            self.observe(Observation::AttemptEnded { handler, outcome: end.outcome, run_ms });
+        }
+        if let Some(reason) = ended.closed {
+            self.observe(Observation::Closed(reason, key));
+        }
+        self.push_fact(place, Fact::Ended(ended), Purpose::Ended(seq));
+    }
+
+    pub(super) fn end_written(&mut self, seq: u64) {
+        let Some(attempt) = self.attempts.open.remove(&seq) else { return };
+        let Some(ended) = attempt.ended.filter(|_| !attempt.leftover) else { return };
+        let place = attempt.place;
+        let Some(task) = self.window.get_mut(place) else { return };
+        match ended.next_at.filter(|_| task.mark.is_none()) {
+            None => self.finish(place),
+            Some(next_at) => {
+                task.counts = Counts::after_end(&attempt.started, &ended, next_at);
+                self.back_in_line(place);
+            }
+        }
+    }
+
+    /// The task is done with: out of memory, its queue goes on.
+    pub(super) fn finish(&mut self, place: Place) {
+        let name = self.window.get(place).map(|task| task.key.queue.clone());
+        if let Some(name) = &name {
+            self.unline_if(name, place);
+        }
+        let Some(task) = self.window.remove(place) else { return };
+        self.attempts.holds.remove(&place);
+        if let Some(queue) = self.queues.by_name.get_mut(&task.key.queue) {
+            queue.remove(task.due_at, place);
+            queue.busy.remove(&place);
+        }
+        self.pump(&task.key.queue);
+    }
+
+    fn unline_if(&mut self, name: &crate::model::QueueName, place: Place) {
+        if self.queues.by_name.get(name).is_some_and(|queue| queue.candidate == Some(place)) {
+            self.unline(name);
+        }
+    }
+
+    fn back_in_line(&mut self, place: Place) {
+        self.set_status(place, Status::Queued);
+        let Some(name) = self.window.get(place).map(|task| task.key.queue.clone()) else { return };
+        if let Some(queue) = self.queues.by_name.get_mut(&name) {
+            queue.busy.remove(&place);
+        }
+        self.pump(&name);
+    }
+
+    /// A call of our own was broken off: its handler may still be at work, so the queue waits for its deadline.
+    pub(super) fn hold_own(&mut self, seq: u64) {
+        let Some(attempt) = self.attempts.open.remove(&seq) else { return };
+        self.attempts.deadlines.remove(&(attempt.deadline, seq));
+        self.free_slot(&attempt.content.handler);
+        if attempt.leftover {
+            return;
+        }
+        self.set_status(attempt.place, Status::Held);
+        let hold = Hold { started: attempt.started, read_at: None, read_step_ms: 0 };
+        self.attempts.holds.insert(attempt.place, hold);
+    }
+
+    /// A lost owner's attempt is open: its end may still come into sight.
+    pub(super) fn hold_lost(&mut self, place: Place, started: Started) {
+        let read_at = Some(self.now.wall.plus_ms(HOLD_READ_FIRST_MS));
+        self.attempts.holds.insert(place, Hold { started, read_at, read_step_ms: HOLD_READ_FIRST_MS });
+    }
+
+    /// Re-reads the facts of held attempts, and ends those whose deadline has passed.
+    pub(super) fn end_holds(&mut self) {
+        let now = self.now.wall;
+        if !self.ownership.valid(self.now.boot) || self.attempts.next_hold().is_none_or(|at| at > now) {
+            return;
+        }
+        let (mut over, mut reads) = (Vec::new(), Vec::new());
+        for (place, hold) in &mut self.attempts.holds {
+            if hold.ends_at() <= now {
+                over.push(*place);
+            } else if hold.read_at.is_some_and(|at| at <= now) {
+                reads.push(*place);
+                hold.read_step_ms = (hold.read_step_ms * 2).min(HOLD_READ_MS_MAX);
+                hold.read_at = Some(now.plus_ms(hold.read_step_ms));
+            }
+        }
+        for place in reads {
+            let ticket = self.ticket();
+            self.effects.push_back(Effect::ReadFacts(ticket, place));
+        }
+        for place in over {
+            self.interrupt(place);
+        }
+    }
+
+    fn interrupt(&mut self, place: Place) {
+        let Some(hold) = self.attempts.holds.remove(&place) else { return };
+        let Some(task) = self.window.get_mut(place) else { return };
+        task.counts = Counts::after_interruption(&hold.started);
+        if task.mark.is_some() {
+            self.finish(place);
+        } else if task.counts.interruptions >= limits::INTERRUPTIONS_MAX {
+            self.close(place, CloseReason::Interrupted);
+        } else {
+            self.back_in_line(place);
+        }
+    }
+
+    pub(super) fn held_facts_read(&mut self, place: Place, rows: &[FactRow]) {
+        let Some(hold) = self.attempts.holds.get(&place) else { return };
+        let folded = super::fold(rows.iter().map(|row| &row.fact), self.commit.applied_to());
+        match folded.next() {
+            super::Next::Open(started) if started == hold.started => {}
+            super::Next::Open(started) => self.hold_lost(place, started),
+            super::Next::Finished(_) => self.finish(place),
+            super::Next::Run(counts) => {
+                self.attempts.holds.remove(&place);
+                if let Some(task) = self.window.get_mut(place) {
+                    task.counts = counts;
+                }
+                self.back_in_line(place);
+            }
+        }
+    }
+
+    pub(super) fn set_status(&mut self, place: Place, status: Status) {
+        if let Some(task) = self.window.get_mut(place) {
+            task.status = status;
+        }
+    }
+
+    pub(super) fn push_fact(&mut self, place: Place, fact: Fact, purpose: Purpose) {
+        let row = FactRow { shard: self.options.shard, place, fact };
+        self.writes.push(Row::Fact(row), purpose);
+    }
+
+    fn free_slot(&mut self, handler: &HandlerName) {
+        self.effects.push_back(Effect::FreeSlots(handler.clone(), 1));
+    }
+}
+
+/// How late a task that must not be late may be all the same: one start takes this long.
+const SKIP_SLACK_MS: i64 = 100;
+
+impl CallEnd {
+    /// An end with only an outcome.
+    pub fn of(outcome: Outcome) -> CallEnd {
+        CallEnd { outcome, result: None, error: None, after_ms: None, fenced: false }
+    }
+}
+
+/// Fills in what follows from an outcome.
+fn follow(ended: &mut Ended, policy: &crate::model::RetryPolicy, after_ms: Option<u64>, fraction: f64) {
+    let later = |ms: u64| ended.at.plus_ms(i64::try_from(ms).unwrap_or(i64::MAX));
+    match ended.outcome {
+        Outcome::Succeeded => {}
+        Outcome::Fatal => {
+            ended.failures += 1;
+            ended.closed = Some(CloseReason::Fatal);
+        }
+        Outcome::Retryable | Outcome::TimedOut => {
+            ended.failures += 1;
+            if ended.failures >= policy.max_attempts {
+                ended.closed = Some(CloseReason::Exhausted);
+            } else {
+                let wait = policy.wait_ms(ended.failures, fraction);
+                ended.next_at = Some(later(wait.max(after_ms.unwrap_or(0))));
+            }
+        }
+        Outcome::Snoozed => ended.next_at = Some(later(after_ms.unwrap_or(0))),
+        Outcome::Aborted | Outcome::Interrupted => ended.next_at = Some(ended.at.plus_ms(ABORTED_WAIT_MS)),
+        Outcome::NotCalled => ended.next_at = Some(ended.at),
+    }
+}
+
+fn cut(bytes: Arc<[u8]>, max: usize) -> Arc<[u8]> {
+    if bytes.len() <= max { bytes } else { Arc::from(&bytes[..max]) }
+}

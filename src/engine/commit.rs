@@ -1,0 +1,286 @@
+//! How far the shard has come, made durable: rows, then `applied`, then the log's commit as a hint.
+//!
+//! The watermark says that every task ready at or before it is finished. It is held down by the first unfinished task
+//! in memory, by the loader's cursor, and by the append time of records that are not applied yet. It never goes
+//! back; a record that would fall below it is given a place above.
+
+use std::collections::BTreeMap;
+
+use crate::model::{Boot, Generation, OriginMark, Progress, Shard, Version, Wall};
+
+use super::effect::{Effect, Observation};
+use super::input::{Failure, LogEnd};
+use super::{Engine, Stage};
+
+/// The progress of one epoch.
+#[derive(Debug, Default)]
+pub(super) struct Commit {
+    progress: Option<Progress>,
+    confirmed: bool,
+    writing: Option<u64>,
+    written_to: Option<u64>,
+    written_watermark: Wall,
+    write_at: Boot,
+    stamp: u64,
+    closing: bool,
+    target: Option<u64>,
+    end_read_at: Option<Boot>,
+    end_reading: bool,
+    /// Nothing that is still to come was appended before this.
+    quiet_until: Wall,
+}
+
+/// Time between progress rows when only the watermark moves, in milliseconds.
+const WATERMARK_MS: u64 = 10_000;
+const END_READ_MS: u64 = 30_000;
+const END_RETRY_MS: u64 = 500;
+/// A record appended this long before the log's end was seen may still turn up, in milliseconds.
+const APPEND_SLACK_MS: i64 = 60_000;
+
+impl Commit {
+    pub(super) fn open(&mut self, progress: Progress) {
+        self.written_watermark = progress.watermark;
+        self.progress = Some(progress);
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.progress.is_some()
+    }
+
+    /// Whether the first row of this epoch is durable.
+    pub(super) fn is_confirmed(&self) -> bool {
+        self.confirmed
+    }
+
+    pub(super) fn close(&mut self) {
+        self.closing = true;
+    }
+
+    pub(super) fn next_offset(&self) -> u64 {
+        self.progress.as_ref().map_or(0, |progress| progress.next_offset)
+    }
+
+    pub(super) fn generation(&self) -> Generation {
+        self.progress.as_ref().map_or(Generation(0), |progress| progress.generation)
+    }
+
+    /// Every event of a version below this is applied.
+    pub(super) fn applied_to(&self) -> Version {
+        Version::new(self.generation(), self.next_offset())
+    }
+
+    pub(super) fn watermark(&self) -> Wall {
+        self.progress.as_ref().map_or(Wall::MIN, |progress| progress.watermark)
+    }
+
+    pub(super) fn target(&self) -> Option<u64> {
+        self.target
+    }
+
+    pub(super) fn origin_marks(&self) -> BTreeMap<Shard, OriginMark> {
+        self.progress.as_ref().map(|progress| progress.marks.clone()).unwrap_or_default()
+    }
+
+    /// Everything below `next_offset` is stored.
+    pub(super) fn advance(&mut self, next_offset: u64, last_appended: Wall) {
+        let Some(progress) = &mut self.progress else { return };
+        assert!(next_offset >= progress.next_offset, "what is applied never goes back");
+        progress.next_offset = next_offset;
+        self.quiet_until = self.quiet_until.max(last_appended);
+    }
+
+    /// The last record of an origin that is applied: its generation and offset.
+    pub(super) fn origin_mark(&self, origin: Shard) -> Option<(Generation, u64)> {
+        let mark = self.progress.as_ref()?.marks.get(&origin)?;
+        Some((mark.generation, mark.origin_offset))
+    }
+
+    pub(super) fn set_origin_mark(&mut self, origin: Shard, mark: OriginMark) {
+        if let Some(progress) = &mut self.progress {
+            progress.marks.insert(origin, mark);
+        }
+    }
+}
+
+impl Engine {
+    pub(super) fn progress_timeout(&self) -> Option<Boot> {
+        let commit = &self.commit;
+        if !self.commit.is_confirmed() || !self.ownership.valid(self.now.boot) {
+            return None;
+        }
+        let write = commit.writing.is_none().then_some(commit.write_at);
+        let end = commit.end_read_at.filter(|_| !commit.end_reading);
+        [write, end].into_iter().flatten().min()
+    }
+
+    pub(super) fn write_progress_when_due(&mut self) {
+        self.read_end_when_due();
+        let commit = &self.commit;
+        if !commit.confirmed || commit.writing.is_some() || self.now.boot < commit.write_at || commit.closing
+        {
+            return;
+        }
+        if !self.ownership.valid(self.now.boot) {
+            return;
+        }
+        let moved = commit.written_to != Some(commit.next_offset());
+        if moved || self.present_watermark() > commit.written_watermark.plus_ms(1_000) {
+            self.write_progress();
+        } else {
+            self.commit.write_at = self.now.boot.plus_ms(self.options.progress_ms);
+        }
+    }
+
+    /// Writes the progress row: the first one opens the epoch.
+    pub(super) fn write_progress(&mut self) {
+        if self.commit.writing.is_some() {
+            return;
+        }
+        let watermark =
+            if self.commit.confirmed { self.present_watermark() } else { self.commit.watermark() };
+        let wall = u64::try_from(self.now.wall.0).unwrap_or(0);
+        let commit = &mut self.commit;
+        commit.stamp = (commit.stamp + 1).max(wall.saturating_mul(1_000));
+        let Some(progress) = &mut commit.progress else { return };
+        progress.watermark = watermark;
+        commit.writing = Some(progress.next_offset);
+        let (progress, stamp) = (progress.clone(), commit.stamp);
+        let ticket = self.ticket();
+        self.effects.push_back(Effect::WriteProgress { ticket, progress, stamp });
+    }
+
+    pub(super) fn progress_written(&mut self, written: Result<(), Failure>) {
+        let Some(next_offset) = self.commit.writing.take() else { return };
+        let closing = self.commit.closing;
+        match written {
+            Ok(()) => self.progress_durable(next_offset),
+            Err(failure) => {
+                self.trouble("progress write", &failure);
+                self.commit.write_at = self.now.boot.plus_ms(END_RETRY_MS);
+                if !self.commit.confirmed && self.stage == Stage::Loading {
+                    self.write_progress();
+                }
+            }
+        }
+        if closing {
+            self.finish_letting_go();
+        }
+    }
+
+    fn progress_durable(&mut self, next_offset: u64) {
+        let commit = &mut self.commit;
+        let moved = commit.written_to.is_some_and(|to| to != next_offset);
+        commit.confirmed = true;
+        commit.written_to = Some(next_offset);
+        commit.written_watermark = commit.progress.as_ref().map_or(Wall::MIN, |progress| progress.watermark);
+        let wait =
+            if moved { self.options.progress_ms } else { WATERMARK_MS.min(self.options.progress_ms * 50) };
+        commit.write_at = self.now.boot.plus_ms(if moved { wait } else { self.options.progress_ms });
+        if self.ownership.assigned() || commit.closing {
+            self.effects.push_back(Effect::Commit(next_offset));
+        }
+    }
+
+    fn present_watermark(&self) -> Wall {
+        let intake = self.intake.oldest_unapplied().unwrap_or(self.commit.quiet_until);
+        let memory = self.window.first().map_or(Wall::MAX, |place| place.ready_at);
+        let below = intake.min(memory).min(self.window.cursor().ready_at).plus_ms(-1);
+        below.max(self.commit.watermark())
+    }
+
+    /// Asks for the log's end and holds starts until everything below it is applied.
+    pub(super) fn begin_catch_up(&mut self) {
+        self.catch_up_since = Some(self.now.boot);
+        self.commit.target = None;
+        self.commit.end_read_at = Some(self.now.boot);
+    }
+
+    fn read_end_when_due(&mut self) {
+        let due = self.commit.end_read_at.is_some_and(|at| at <= self.now.boot);
+        if due && !self.commit.end_reading {
+            self.commit.end_reading = true;
+            self.ask_log_end();
+        }
+    }
+
+    pub(super) fn ask_log_end(&mut self) {
+        let ticket = self.ticket();
+        self.effects.push_back(Effect::ReadLogEnd(ticket));
+    }
+
+    pub(super) fn log_end_known(&mut self, read: Result<LogEnd, Failure>) {
+        self.commit.end_reading = false;
+        let end = match read {
+            Ok(end) => end,
+            Err(failure) => {
+                self.trouble("log end read", &failure);
+                self.commit.end_read_at = Some(self.now.boot.plus_ms(END_RETRY_MS));
+                return;
+            }
+        };
+        self.commit.end_read_at = Some(self.now.boot.plus_ms(END_READ_MS));
+        if let Some(broken) = self.broken_log(&end) {
+            return self.stop_shard(broken);
+        }
+        if let Some(progress) = &mut self.commit.progress
+            && progress.topic_id.is_empty()
+        {
+            progress.topic_id.clone_from(&end.topic_id);
+        }
+        if self.intake.oldest_unapplied().is_none() && end.next == self.commit.next_offset() {
+            self.commit.quiet_until = self.commit.quiet_until.max(self.now.wall.plus_ms(-APPEND_SLACK_MS));
+        }
+        if self.stage == Stage::CatchingUp {
+            self.commit.target.get_or_insert(end.next);
+        }
+        self.begin_intake();
+    }
+
+    /// Why the log cannot be the one this progress belongs to.
+    fn broken_log(&self, end: &LogEnd) -> Option<String> {
+        let progress = self.commit.progress.as_ref()?;
+        let next = progress.next_offset;
+        if !progress.topic_id.is_empty() && !end.topic_id.is_empty() && progress.topic_id != end.topic_id {
+            return Some(format!(
+                "the topic was created anew: {} became {}",
+                progress.topic_id, end.topic_id
+            ));
+        }
+        if next < end.first {
+            return Some(format!(
+                "offset {next} is wanted, the log begins at {}: records are gone",
+                end.first
+            ));
+        }
+        (next > end.next)
+            .then(|| format!("offset {next} is wanted, the log ends at {}: records are gone", end.next))
+    }
+
+    pub(super) fn stop_shard(&mut self, why: String) {
+        self.stage = Stage::Stopped;
+        self.stop_intake();
+        self.observe(Observation::Stopped(why));
+    }
+
+    /// Ends the catch-up when everything accepted before it is applied, or the log has been away for long.
+    pub(super) fn catch_up(&mut self) {
+        self.read_end_when_due();
+        if self.stage != Stage::CatchingUp {
+            return;
+        }
+        let reached = self.commit.target.is_some_and(|target| self.commit.next_offset() >= target);
+        let away =
+            self.commit.target.is_none() && self.catch_up_timeout().is_some_and(|at| at <= self.now.boot);
+        if reached || away {
+            self.stage = Stage::Running;
+            self.catch_up_since = None;
+            self.end_gap();
+            self.observe(Observation::Phase("running", self.epoch()));
+        }
+    }
+
+    pub(super) fn catch_up_timeout(&self) -> Option<Boot> {
+        let unknown = self.stage == Stage::CatchingUp && self.commit.target.is_none();
+        self.catch_up_since.filter(|_| unknown).map(|since| since.plus_ms(self.options.catch_up_ms))
+    }
+}

@@ -1,0 +1,216 @@
+//! What a schedule event does, given the newest event of its id and what is known of the task it stands for.
+//!
+//! A decision that is on record already stands on replay. A bad update never acts as a cancel: rescheduling what is
+//! not known changes nothing, and is answered so.
+
+use std::sync::Arc;
+
+use crate::model::{
+    Current, Decision, Due, Event, EventRow, MarkKind, OnConflict, Place, TaskContent, Verb, Version, Wall,
+    limits,
+};
+
+/// Where the task stands that an id means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Live {
+    /// No attempt is open: it can still be stopped or moved.
+    Stoppable,
+    /// An attempt is open.
+    Open,
+    /// Nothing will happen to it any more.
+    Finished,
+}
+
+/// What is known when an event is decided.
+pub(super) struct Known<'a> {
+    pub(super) version: Version,
+    /// Append time here: from when it can run.
+    pub(super) appended: Wall,
+    /// Append time where it first landed: what delays count from.
+    pub(super) asked: Wall,
+    /// The newest event of the id below this one.
+    pub(super) newest: Option<&'a EventRow>,
+    /// Where its current task stands.
+    pub(super) live: Live,
+    /// No place may lie at or below this.
+    pub(super) watermark: Wall,
+    pub(super) repeat_window_ms: i64,
+}
+
+/// A new task row.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct NewTask {
+    pub(super) place: Place,
+    pub(super) due_at: Wall,
+    /// `None` = that of the task it takes over from.
+    pub(super) content: Option<Arc<TaskContent>>,
+}
+
+/// What is to be written and shown.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Plan {
+    pub(super) decision: Decision,
+    pub(super) current: Option<Current>,
+    pub(super) cancel_remembered: Option<Wall>,
+    pub(super) task: Option<NewTask>,
+    pub(super) mark: Option<(Place, MarkKind)>,
+    /// The place was lifted above the watermark: it is recorded before the task is.
+    pub(super) lifted: bool,
+}
+
+impl Plan {
+    fn of(decision: Decision, known: &Known<'_>) -> Plan {
+        Plan {
+            decision,
+            current: known.newest.and_then(|row| row.current),
+            cancel_remembered: known.newest.and_then(|row| row.cancel_remembered),
+            task: None,
+            mark: None,
+            lifted: false,
+        }
+    }
+}
+
+/// Decides an event that is not on record yet.
+pub(super) fn decide(event: &Event, known: &Known<'_>) -> Plan {
+    if is_repeat(event, known) {
+        return Plan::of(Decision::Repeated, known);
+    }
+    match &event.verb {
+        Verb::Schedule(due, content) => schedule(event, *due, content, known),
+        Verb::Cancel => cancel(known),
+        Verb::Reschedule(due) => reschedule(*due, known),
+    }
+}
+
+fn is_repeat(event: &Event, known: &Known<'_>) -> bool {
+    let Some(newest) = known.newest else { return false };
+    let within = known.asked.0 - newest.appended.0 <= known.repeat_window_ms;
+    if event.event_id_hash.is_some() && event.event_id_hash == newest.event_id_hash && within {
+        return true;
+    }
+    let same_as_newest = newest.content_hash == event.content_hash && *newest.verb == *event.verb.word();
+    if same_as_newest && within && newest.decision != Decision::Unknown {
+        return true;
+    }
+    let of_current = |current: Current| {
+        current.content_hash == event.content_hash
+            && known.asked.0 - current.appended.0 <= known.repeat_window_ms
+    };
+    matches!(event.verb, Verb::Schedule(..)) && newest.current.is_some_and(of_current)
+}
+
+fn schedule(event: &Event, due: Due, content: &TaskContent, known: &Known<'_>) -> Plan {
+    let current = known.newest.and_then(|row| row.current);
+    let unfinished = current.filter(|current| !current.cancelled && known.live != Live::Finished);
+    match (unfinished, content.on_conflict) {
+        (Some(_), OnConflict::Keep) => return Plan::of(Decision::Kept, known),
+        (Some(_), OnConflict::Reject) => return Plan::of(Decision::Conflict, known),
+        (Some(_), OnConflict::Replace) | (None, _) => {}
+    }
+    let remembered = known.newest.and_then(|row| row.cancel_remembered);
+    let forbidden = current.is_none()
+        && remembered.is_some_and(|at| known.asked.0 - at.0 <= limits::REMEMBERED_CANCEL_MS);
+    let (place, due_at, lifted) = place(due, known);
+    let decision = match (forbidden, unfinished) {
+        (true, _) => Decision::CancelledBefore,
+        (false, Some(_)) => Decision::Replaced,
+        (false, None) => Decision::Scheduled,
+    };
+    let mark = match (forbidden, unfinished) {
+        (true, _) => Some((place, MarkKind::Cancelled)),
+        (false, Some(old)) => Some((old.place, MarkKind::Replaced)),
+        (false, None) => None,
+    };
+    let current = Current {
+        place,
+        due_at,
+        content_hash: event.content_hash,
+        appended: known.asked,
+        cancelled: forbidden,
+    };
+    let content = Some(Arc::new(content.clone()));
+    Plan {
+        decision,
+        current: Some(current),
+        cancel_remembered: None,
+        task: Some(NewTask { place, due_at, content }),
+        mark,
+        lifted,
+    }
+}
+
+fn cancel(known: &Known<'_>) -> Plan {
+    let Some(current) = known.newest.and_then(|row| row.current) else {
+        return Plan { cancel_remembered: Some(known.asked), ..Plan::of(Decision::Unknown, known) };
+    };
+    if current.cancelled || known.live == Live::Finished {
+        return Plan::of(Decision::TooLate, known);
+    }
+    let mark = Some((current.place, MarkKind::Cancelled));
+    if known.live == Live::Open {
+        return Plan { mark, ..Plan::of(Decision::TooLate, known) };
+    }
+    let current = Some(Current { cancelled: true, ..current });
+    Plan { mark, current, ..Plan::of(Decision::Cancelled, known) }
+}
+
+fn reschedule(due: Due, known: &Known<'_>) -> Plan {
+    let Some(current) = known.newest.and_then(|row| row.current) else {
+        return Plan::of(Decision::Unknown, known);
+    };
+    if current.cancelled || known.live != Live::Stoppable {
+        return Plan::of(Decision::TooLate, known);
+    }
+    let (place, due_at, lifted) = place(due, known);
+    Plan {
+        task: Some(NewTask { place, due_at, content: None }),
+        mark: Some((current.place, MarkKind::Rescheduled)),
+        current: Some(Current { place, due_at, ..current }),
+        lifted,
+        ..Plan::of(Decision::Rescheduled, known)
+    }
+}
+
+fn place(due: Due, known: &Known<'_>) -> (Place, Wall, bool) {
+    let due_at = due.at(known.asked);
+    let wanted = due_at.max(known.appended);
+    let ready_at = wanted.max(known.watermark.plus_ms(1));
+    (Place { ready_at, version: known.version }, due_at, ready_at > wanted)
+}
+
+/// What a decision on record means for rows and memory: the same as when it was made.
+pub(super) fn stands(event: &Event, row: &EventRow, prior: Option<&EventRow>, known: &Known<'_>) -> Plan {
+    let before = prior.and_then(|prior| prior.current);
+    let new_task = |content: Option<Arc<TaskContent>>| {
+        row.current.map(|current| NewTask { place: current.place, due_at: current.due_at, content })
+    };
+    let own_content = match &event.verb {
+        Verb::Schedule(_, content) => Some(Arc::new((**content).clone())),
+        Verb::Cancel | Verb::Reschedule(_) => None,
+    };
+    let mark_before = |kind| before.map(|current| (current.place, kind));
+    let (task, mark) = match row.decision {
+        Decision::Scheduled => (new_task(own_content), None),
+        Decision::CancelledBefore => {
+            (new_task(own_content), row.current.map(|current| (current.place, MarkKind::Cancelled)))
+        }
+        Decision::Replaced => (new_task(own_content), mark_before(MarkKind::Replaced)),
+        Decision::Rescheduled => (new_task(None), mark_before(MarkKind::Rescheduled)),
+        Decision::Cancelled => (None, row.current.map(|current| (current.place, MarkKind::Cancelled))),
+        Decision::TooLate if matches!(event.verb, Verb::Cancel) => {
+            (None, row.current.map(|current| (current.place, MarkKind::Cancelled)))
+        }
+        Decision::TooLate | Decision::Repeated | Decision::Kept | Decision::Conflict | Decision::Unknown => {
+            (None, None)
+        }
+    };
+    Plan {
+        decision: row.decision,
+        current: row.current,
+        cancel_remembered: row.cancel_remembered,
+        task,
+        mark,
+        lifted: known.watermark >= row.current.map_or(Wall::MAX, |current| current.place.ready_at),
+    }
+}

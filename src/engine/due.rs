@@ -1,0 +1,60 @@
+//! Tasks whose time has come go into their queues; heads whose next try has come are lined up.
+
+use crate::model::{Place, Wall};
+
+use super::Engine;
+use super::window::{Status, Task};
+
+impl Engine {
+    pub(super) fn promote(&mut self) {
+        for place in self.window.take_ready(self.now.wall) {
+            self.enqueue(place);
+        }
+        while let Some(name) = self.queues.take_backoff(self.now.wall) {
+            self.pump(&name);
+        }
+    }
+
+    pub(super) fn window_timeout(&self) -> Option<Wall> {
+        let load = (self.window.may_read() && self.load_retry.is_none())
+            .then(|| self.window.cursor().ready_at.plus_ms(-self.options.look_ahead_ms / 2))
+            .filter(|_| self.may_load());
+        [self.window.next_ready(), load].into_iter().flatten().min()
+    }
+
+    /// Puts a task into memory, and into its queue when it is ready.
+    pub(super) fn admit(&mut self, place: Place, task: Task) {
+        if self.window.insert(place, task) {
+            self.enqueue(place);
+        }
+    }
+
+    /// Evicts from the far end of memory what exceeds the budget.
+    pub(super) fn shed(&mut self) {
+        while let Some((place, task)) = self.window.evict() {
+            if let Some(queue) = self.queues.by_name.get_mut(&task.key.queue) {
+                queue.remove(task.due_at, place);
+                if queue.candidate == Some(place) {
+                    queue.candidate = None;
+                    self.lines.leave(&task.content.handler, task.content.priority, place);
+                }
+            }
+            self.pump(&task.key.queue);
+        }
+    }
+
+    fn enqueue(&mut self, place: Place) {
+        let Some(task) = self.window.get_mut(place) else { return };
+        let held = task.status == Status::Held;
+        if !held {
+            task.status = Status::Queued;
+        }
+        let (name, due_at) = (task.key.queue.clone(), task.due_at);
+        let queue = self.queues.by_name.entry(name.clone()).or_default();
+        queue.insert(due_at, place);
+        if held {
+            queue.busy.insert(place);
+        }
+        self.pump(&name);
+    }
+}

@@ -1,0 +1,164 @@
+//! The one door out: everything an engine asks for. Each is answered by the [`super::Input`] of its name, with its ticket
+//! (the first number).
+
+use std::sync::Arc;
+
+use crate::model::{
+    AttemptToken, CloseReason, Decision, Epoch, HandlerName, Outcome, OwnerUuid, Payload, Place, Progress,
+    RejectReason, Rejection, Row, Shard, TaskContent, TaskKey, Version, Wall,
+};
+
+/// One id to look up: rows of versions `first..=last`, and the newest below.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyLookup {
+    /// The task.
+    pub key: TaskKey,
+    /// The lowest version of the batch.
+    pub first: Version,
+    /// The highest.
+    pub last: Version,
+}
+
+/// An attempt to be called.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CallOrder {
+    /// The task.
+    pub key: TaskKey,
+    /// Its place.
+    pub place: Place,
+    /// What to run.
+    pub content: Arc<TaskContent>,
+    /// The payload, wherever it came from.
+    pub payload: Arc<[u8]>,
+    /// The fencing token; its sequence names the call.
+    pub token: AttemptToken,
+    /// Number of the attempt.
+    pub attempt: u32,
+    /// Attempts in all.
+    pub max_attempts: u32,
+    /// When the task was due.
+    pub due_at: Wall,
+    /// When it could first run: due and appended.
+    pub ready_at: Wall,
+    /// When the attempt ends at the latest.
+    pub deadline: Wall,
+    /// How the attempt before ended.
+    pub previous: Option<Outcome>,
+}
+
+/// What metrics and logs are told. Nothing depends on it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Observation {
+    /// An attempt ended, after `run_ms`.
+    AttemptEnded {
+        /// The handler.
+        handler: HandlerName,
+        /// How.
+        outcome: Outcome,
+        /// Run time in milliseconds.
+        run_ms: u64,
+    },
+    /// A task was closed without success.
+    Closed(CloseReason, TaskKey),
+    /// An attempt starts again after an owner was lost.
+    RepeatStart(TaskKey),
+    /// An event was decided.
+    Decided(Decision),
+    /// A record was rejected.
+    Rejected(RejectReason),
+    /// A record was sent to its home.
+    Forwarded,
+    /// The shard's phase changed.
+    Phase(&'static str, Epoch),
+    /// No start was possible for this long, from the first sign of a change of owner, in milliseconds.
+    Gap(u64),
+    /// The lease was lost.
+    LeaseLost(&'static str),
+    /// The shard stopped and needs a person.
+    Stopped(String),
+    /// Something failed and is tried again.
+    Trouble {
+        /// What.
+        what: &'static str,
+        /// How.
+        detail: String,
+    },
+}
+
+/// Something the runtime is to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Linearizable read of the owner row.
+    ReadOwner,
+    /// Compare-and-set of the owner row.
+    Bump {
+        /// The epoch that was read.
+        expected: Epoch,
+        /// Fresh for this bump.
+        owner: OwnerUuid,
+        /// What the new owner has to wait for, in milliseconds.
+        wait_ms: u64,
+    },
+    /// Let go in order.
+    Release {
+        /// The epoch held.
+        epoch: Epoch,
+        /// Its owner.
+        owner: OwnerUuid,
+    },
+    /// Read the newest progress row.
+    ReadProgress(u64),
+    /// Write a progress row.
+    WriteProgress {
+        /// Names the answer.
+        ticket: u64,
+        /// The row.
+        progress: Progress,
+        /// Of two rows of one epoch the higher stamp stays.
+        stamp: u64,
+    },
+    /// Ask what the log holds.
+    ReadLogEnd(u64),
+    /// Read the log from this offset (the second number) on.
+    Seek(u64, u64),
+    /// Get the next records.
+    Fetch(u64),
+    /// Stop reading the log.
+    StopFetch,
+    /// Commit this next offset: a hint.
+    Commit(u64),
+    /// Look up ids for an intake batch.
+    LookUp(u64, Vec<KeyLookup>),
+    /// Read rows of `due`, from the first place to before the second.
+    Slice(u64, Place, Place),
+    /// Read all facts of one place.
+    ReadFacts(u64, Place),
+    /// Read a payload stored apart.
+    ReadPayload(u64, Place),
+    /// Write rows durably.
+    Write(u64, Arc<[Row]>),
+    /// Put the record at this offset on the rejected topic.
+    Reject(u64, Rejection),
+    /// Put the record at this offset on its home partition.
+    Forward(u64, Shard),
+    /// Ask for slots of a handler.
+    WantSlots(HandlerName, u32),
+    /// Give slots back.
+    FreeSlots(HandlerName, u32),
+    /// Call a handler.
+    Call(Box<CallOrder>),
+    /// Break off the call of this sequence number.
+    BreakOff(u64),
+    /// Leave the group and join again.
+    Rejoin,
+    /// Tell metrics and logs.
+    Observe(Observation),
+}
+
+/// The payload of an order when it lies inline.
+pub(super) fn inline(payload: &Payload) -> Option<Arc<[u8]>> {
+    match payload {
+        Payload::Inline(bytes) => Some(bytes.clone()),
+        Payload::Stored(_) => None,
+    }
+}

@@ -1,0 +1,161 @@
+//! Fold: what is to happen next with one task, from the facts stored about it, in any order, however often repeated.
+//!
+//! Only the start with the highest (epoch, sequence) decides, with the end that names it. An end of a lower epoch
+//! counts whenever it is seen until a higher epoch has started the task, and never after; so late writes of a lost
+//! owner cannot change a decision. A start carries all counts, so older facts are not needed. A mark of an event
+//! at or above `applied_to` is left out: intake will bring that event.
+
+use crate::model::{CloseReason, Ended, Fact, MarkKind, Outcome, Started, TaskState, Version, Wall};
+
+/// What the facts about one task say.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Folded {
+    /// The start that decides.
+    pub started: Option<Started>,
+    /// The end of that start.
+    pub ended: Option<Ended>,
+    /// The first mark, by version.
+    pub mark: Option<(Version, MarkKind)>,
+    /// Closed without an attempt.
+    pub closed: Option<CloseReason>,
+}
+
+/// What is to happen next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Run it, not before its next try.
+    Run(Counts),
+    /// An attempt is open: its owner may be alive, its end may come.
+    Open(Started),
+    /// Nothing.
+    Finished(TaskState),
+}
+
+/// What a further attempt has to know of those before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counts {
+    /// Number of the next attempt, from 1.
+    pub attempt: u32,
+    /// Attempts that failed.
+    pub failures: u32,
+    /// Attempts whose owner was lost.
+    pub interruptions: u32,
+    /// How the last one ended.
+    pub previous: Option<Outcome>,
+    /// Not to be started before.
+    pub not_before: Wall,
+}
+
+impl Counts {
+    /// Of a task never tried.
+    pub const FRESH: Counts =
+        Counts { attempt: 1, failures: 0, interruptions: 0, previous: None, not_before: Wall::MIN };
+
+    /// After an attempt that nobody will end any more.
+    pub fn after_interruption(started: &Started) -> Counts {
+        Counts {
+            attempt: started.attempt + 1,
+            failures: started.failures,
+            interruptions: started.interruptions + 1,
+            previous: Some(Outcome::Interrupted),
+            not_before: Wall::MIN,
+        }
+    }
+
+    /// After an attempt that ended and is to be followed by another at `next_at`.
+    pub fn after_end(started: &Started, ended: &Ended, next_at: Wall) -> Counts {
+        let called = ended.outcome != Outcome::NotCalled;
+        Counts {
+            attempt: started.attempt + u32::from(called),
+            failures: ended.failures,
+            interruptions: started.interruptions,
+            previous: called.then_some(ended.outcome),
+            not_before: next_at,
+        }
+    }
+}
+
+/// Folds the facts about one task. Facts of other kinds than start, end, mark and closing are passed over.
+pub fn fold<'a>(facts: impl IntoIterator<Item = &'a Fact> + Clone, applied_to: Version) -> Folded {
+    let mut folded = Folded::default();
+    for fact in facts.clone() {
+        match fact {
+            Fact::Started(started) => {
+                let newer = |old: &Started| (started.epoch, started.seq) > (old.epoch, old.seq);
+                if folded.started.as_ref().is_none_or(newer) {
+                    folded.started = Some(started.clone());
+                }
+            }
+            Fact::Superseded { by, mark } if *by < applied_to => {
+                if folded.mark.is_none_or(|(first, _)| *by < first) {
+                    folded.mark = Some((*by, *mark));
+                }
+            }
+            Fact::Superseded { .. } | Fact::Task { .. } | Fact::Ended(_) | Fact::Closed { .. } => {}
+        }
+    }
+    for fact in facts {
+        match fact {
+            Fact::Ended(ended) => {
+                let named = |s: &Started| (s.epoch, s.seq) == (ended.epoch, ended.seq);
+                if folded.started.as_ref().is_some_and(named) {
+                    folded.ended = Some(ended.clone());
+                }
+            }
+            Fact::Closed { epoch, reason, .. } => {
+                if folded.started.as_ref().is_none_or(|s| *epoch >= s.epoch) {
+                    folded.closed = Some(*reason);
+                }
+            }
+            Fact::Started(_) | Fact::Superseded { .. } | Fact::Task { .. } => {}
+        }
+    }
+    folded
+}
+
+impl Folded {
+    /// What is to happen next.
+    pub fn next(&self) -> Next {
+        if let Some(ended) = &self.ended {
+            if ended.outcome == Outcome::Succeeded {
+                return Next::Finished(TaskState::Succeeded);
+            }
+            if ended.closed.is_some() {
+                return Next::Finished(TaskState::Dead);
+            }
+        }
+        if let Some(reason) = self.closed {
+            return Next::Finished(match reason {
+                CloseReason::Expired => TaskState::Expired,
+                CloseReason::Skipped => TaskState::Skipped,
+                CloseReason::Exhausted | CloseReason::Fatal | CloseReason::Interrupted => TaskState::Dead,
+            });
+        }
+        match (&self.started, &self.ended, self.mark) {
+            (Some(started), None, _) => Next::Open(started.clone()),
+            (_, _, Some((_, mark))) => Next::Finished(state_of(mark)),
+            (Some(started), Some(ended), None) => {
+                Next::Run(Counts::after_end(started, ended, ended.next_at.unwrap_or(Wall::MIN)))
+            }
+            (None, _, None) => Next::Run(Counts::FRESH),
+        }
+    }
+
+    /// The state users see.
+    pub fn state(&self) -> TaskState {
+        match self.next() {
+            Next::Finished(state) => state,
+            Next::Open(_) => TaskState::Running,
+            Next::Run(counts) if counts.attempt == 1 => TaskState::Scheduled,
+            Next::Run(_) => TaskState::Retrying,
+        }
+    }
+}
+
+/// The state a mark leaves a task in.
+pub fn state_of(mark: MarkKind) -> TaskState {
+    match mark {
+        MarkKind::Cancelled => TaskState::Cancelled,
+        MarkKind::Replaced | MarkKind::Rescheduled => TaskState::Replaced,
+    }
+}

@@ -1,0 +1,110 @@
+//! The one door in: everything an engine is told. Matched without `_`, so a new fact has to be thought of everywhere.
+//!
+//! Answers carry the ticket of their effect: one that was asked for in an earlier life of the shard, or before the log
+//! was sought anew, is not taken for an answer to a later question.
+
+use std::sync::Arc;
+
+use crate::model::{
+    Event, EventRow, FactRow, HandlerName, Origin, Outcome, OwnerRow, OwnerUuid, Place, Progress, Rejection,
+};
+
+/// Why something asked for did not happen, by what the engine can do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// It may or may not have happened: ask again.
+    Unavailable(String),
+    /// Refused for everybody until a person helps: ask again, slowly.
+    Misconfigured(String),
+    /// The store refuses the row of this index and would take others.
+    RowRefused(usize, String),
+    /// The log does not hold the offset asked for.
+    OffsetGone(String),
+}
+
+/// A record of the schedule topic, decoded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Incoming {
+    /// Its offset.
+    pub offset: u64,
+    /// The broker's append time.
+    pub appended: crate::model::Wall,
+    /// What it says, or why it is refused.
+    pub decoded: Result<(Event, Option<Origin>), Rejection>,
+}
+
+/// What the log's partition holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogEnd {
+    /// The first offset held.
+    pub first: u64,
+    /// The offset after the last stable record.
+    pub next: u64,
+    /// Identity of the topic.
+    pub topic_id: String,
+}
+
+/// How a call ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CallEnd {
+    /// The outcome.
+    pub outcome: Outcome,
+    /// The handler's answer.
+    pub result: Option<Arc<[u8]>>,
+    /// What went wrong.
+    pub error: Option<Arc<str>>,
+    /// When to come back, in milliseconds.
+    pub after_ms: Option<u64>,
+    /// The handler refused the token as too low.
+    pub fenced: bool,
+}
+
+/// A fact the engine is told.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Input {
+    /// The group gave the shard to this instance. Fresh randomness comes with it.
+    Assigned {
+        /// Names the bumps of this assignment.
+        owner: OwnerUuid,
+    },
+    /// The group took it back in order.
+    Revoked,
+    /// It may already be another's.
+    Lost,
+    /// Tasks this shard may hold in memory.
+    Budget(usize),
+    /// Answer to `Effect::ReadOwner`.
+    OwnerRead(Result<OwnerRow, Failure>),
+    /// Answer to `Effect::Bump`: whether it applied.
+    Bumped(Result<bool, Failure>),
+    /// Answer to `Effect::Release`.
+    Released(Result<bool, Failure>),
+    /// Answer to `Effect::ReadProgress`.
+    ProgressRead(u64, Result<Option<Progress>, Failure>),
+    /// Answer to `Effect::WriteProgress`.
+    ProgressWritten(u64, Result<(), Failure>),
+    /// Answer to `Effect::ReadLogEnd`.
+    LogEndRead(u64, Result<LogEnd, Failure>),
+    /// Answer to `Effect::Seek`.
+    Sought(u64, Result<(), Failure>),
+    /// Answer to `Effect::Fetch`.
+    Fetched(u64, Result<Vec<Incoming>, Failure>),
+    /// Answer to `Effect::LookUp`: per key the rows, newest first.
+    LookedUp(u64, Result<Vec<Vec<EventRow>>, Failure>),
+    /// Answer to `Effect::Slice`: rows, and where to go on.
+    Sliced(u64, Result<(Vec<FactRow>, Option<Place>), Failure>),
+    /// Answer to `Effect::ReadFacts`.
+    FactsRead(u64, Place, Result<Vec<FactRow>, Failure>),
+    /// Answer to `Effect::ReadPayload`.
+    PayloadRead(u64, Place, Result<Option<Arc<[u8]>>, Failure>),
+    /// Answer to `Effect::Write`.
+    Written(u64, Result<(), Failure>),
+    /// Answer to `Effect::Reject` and `Effect::Forward` of the record at this offset.
+    Produced(u64, Result<(), Failure>),
+    /// Slots of a handler granted.
+    Slots(HandlerName, u32),
+    /// The call of this sequence number ended.
+    CallEnded(u64, CallEnd),
+    /// The time asked for by `poll_timeout` has come.
+    Tick,
+}

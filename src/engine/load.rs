@@ -1,0 +1,184 @@
+//! Loading: from the durable watermark at a takeover, then ahead of now as time goes on.
+//!
+//! Nothing is read before the wait of the lease has ended. The first write of an epoch is its own progress row, a copy
+//! of the highest below; there is no intake and no start before it is acknowledged.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::model::{Fact, FactRow, MarkKind, Place, Progress, TaskContent, TaskKey, Wall};
+
+use super::effect::{Effect, Observation};
+use super::fold::{Next, fold};
+use super::input::{Failure, LogEnd};
+use super::window::{PageNotes, Status, Task, Window};
+use super::{Engine, Stage};
+
+const LOAD_RETRY_MS: u64 = 500;
+
+impl Engine {
+    pub(super) fn begin_load(&mut self) {
+        self.stage = Stage::Loading;
+        self.observe(Observation::Phase("loading", self.epoch()));
+        self.ask_progress();
+    }
+
+    fn ask_progress(&mut self) {
+        let ticket = self.ticket();
+        self.effects.push_back(Effect::ReadProgress(ticket));
+    }
+
+    pub(super) fn progress_read(&mut self, read: Result<Option<Progress>, Failure>) {
+        if self.stage != Stage::Loading || self.commit.is_open() {
+            return;
+        }
+        match read {
+            Ok(Some(progress)) => self.open_epoch(progress),
+            Ok(None) => self.ask_log_end(),
+            Err(failure) => {
+                self.trouble("progress read", &failure);
+                self.load_retry = Some(self.now.boot.plus_ms(LOAD_RETRY_MS));
+            }
+        }
+    }
+
+    /// No progress row yet: the shard begins where its log does.
+    fn open_first_epoch(&mut self, end: &LogEnd) {
+        self.open_epoch(Progress {
+            epoch: self.epoch(),
+            generation: crate::model::Generation(0),
+            topic_id: end.topic_id.clone(),
+            next_offset: end.first,
+            watermark: Wall::MIN,
+            marks: BTreeMap::new(),
+        });
+    }
+
+    fn open_epoch(&mut self, progress: Progress) {
+        self.window = Window::new(Place::start_of(progress.watermark), self.budget);
+        self.commit.open(Progress { epoch: self.epoch(), ..progress });
+        self.write_progress();
+    }
+
+    pub(super) fn log_end_read(&mut self, read: Result<LogEnd, Failure>) {
+        match (self.stage, read) {
+            (Stage::Loading, Ok(end)) if !self.commit.is_open() => self.open_first_epoch(&end),
+            (Stage::Loading, Err(failure)) if !self.commit.is_open() => {
+                self.trouble("log end read", &failure);
+                self.load_retry = Some(self.now.boot.plus_ms(LOAD_RETRY_MS));
+            }
+            (Stage::Out | Stage::Loading | Stage::Stopped, _) => {}
+            (Stage::CatchingUp | Stage::Running, read) => self.log_end_known(read),
+        }
+    }
+
+    pub(super) fn may_load(&self) -> bool {
+        self.commit.is_confirmed()
+            && matches!(self.stage, Stage::Loading | Stage::CatchingUp | Stage::Running)
+    }
+
+    fn horizon(&self) -> Wall {
+        self.now.wall.plus_ms(self.options.look_ahead_ms)
+    }
+
+    pub(super) fn load_more(&mut self) {
+        if self.load_retry.is_some_and(|at| self.now.boot < at) {
+            return;
+        }
+        if self.load_retry.take().is_some() && self.stage == Stage::Loading && !self.commit.is_open() {
+            self.ask_progress();
+            return;
+        }
+        if !self.may_load() {
+            return;
+        }
+        self.shed();
+        let half = self.now.wall.plus_ms(self.options.look_ahead_ms / 2);
+        if self.stage != Stage::Loading && self.window.cursor().ready_at > half {
+            return;
+        }
+        let (ticket, horizon) = (self.ticket(), self.horizon());
+        if let Some((from, to)) = self.window.begin_read(ticket, horizon) {
+            self.effects.push_back(Effect::Slice(ticket, from, to));
+        } else if self.stage == Stage::Loading && !self.window.is_reading() {
+            self.loaded();
+        }
+    }
+
+    pub(super) fn sliced(&mut self, ticket: u64, page: Result<(Vec<FactRow>, Option<Place>), Failure>) {
+        let (rows, next) = match page {
+            Ok(page) => page,
+            Err(failure) => {
+                self.window.abandon_read(ticket);
+                self.trouble("slice read", &failure);
+                self.load_retry = Some(self.now.boot.plus_ms(LOAD_RETRY_MS));
+                return;
+            }
+        };
+        let Some(notes) = self.window.end_read(ticket, next) else { return };
+        let mut rest = rows.as_slice();
+        while let Some(first) = rest.first() {
+            let count = rest.iter().take_while(|row| row.place == first.place).count();
+            let (group, tail) = rest.split_at(count);
+            self.load_task(group, &notes);
+            rest = tail;
+        }
+        if self.stage == Stage::Loading && next.is_none() {
+            self.loaded();
+        }
+    }
+
+    fn loaded(&mut self) {
+        self.stage = Stage::CatchingUp;
+        self.observe(Observation::Phase("catching_up", self.epoch()));
+        self.begin_catch_up();
+    }
+
+    /// Takes one task from its rows, unless it is finished, not visible yet, or known already.
+    fn load_task(&mut self, rows: &[FactRow], notes: &PageNotes) {
+        let place = rows[0].place;
+        let applied_to = self.commit.applied_to();
+        if place.version >= applied_to || notes.finished.contains(&place) || self.window.get(place).is_some()
+        {
+            return;
+        }
+        let Some(loaded) = LoadedTask::from_rows(rows) else { return };
+        let mut folded = fold(rows.iter().map(|row| &row.fact), applied_to);
+        if let Some(mark) = notes.marks.get(&place) {
+            folded.mark.get_or_insert((place.version, *mark));
+        }
+        let mark = folded.mark.map(|(_, mark)| mark);
+        match folded.next() {
+            Next::Finished(_) => {}
+            Next::Run(counts) => self.admit(place, loaded.into_task(counts, Status::Pending, None)),
+            Next::Open(started) => {
+                let counts = super::Counts::after_interruption(&started);
+                self.hold_lost(place, started);
+                self.admit(place, loaded.into_task(counts, Status::Held, mark));
+            }
+        }
+    }
+}
+
+/// The task row of a place.
+pub(super) struct LoadedTask {
+    pub(super) key: TaskKey,
+    pub(super) due_at: Wall,
+    pub(super) content: Arc<TaskContent>,
+}
+
+impl LoadedTask {
+    pub(super) fn from_rows(rows: &[FactRow]) -> Option<LoadedTask> {
+        rows.iter().find_map(|row| match &row.fact {
+            Fact::Task { key, due_at, content, .. } => {
+                Some(LoadedTask { key: key.clone(), due_at: *due_at, content: content.clone() })
+            }
+            Fact::Superseded { .. } | Fact::Started(_) | Fact::Ended(_) | Fact::Closed { .. } => None,
+        })
+    }
+
+    pub(super) fn into_task(self, counts: super::Counts, status: Status, mark: Option<MarkKind>) -> Task {
+        let LoadedTask { key, due_at, content } = self;
+        Task { key, due_at, content, counts, status, mark }
+    }
+}

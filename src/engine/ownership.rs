@@ -1,0 +1,372 @@
+//! Who may run the shard: a read-verified lease, as a state machine of its own. Needs clocks of bounded drift, not
+//! synchronised ones.
+//!
+//! ```text
+//!            Assigned              read            applied, old owner     wait over
+//!   Idle ───────────────► Reading ──────► Bumping ───────────────────► Waiting ───────► Owned ⟲ verify
+//!    ▲                                      │ ▲ unknown      let go: no wait ──────────►  │  │
+//!    │                              Confirming┘ (a read decides)                          │  │ another's epoch
+//!    └──────────────── released ◄── Releasing ◄────────────── Revoked ───────────────────┘  ▼
+//!                                                                             Fenced (leave, join again)
+//! ```
+//!
+//! **Bump**: compare-and-set epoch e → e+1 with an owner id that is fresh for this bump. When the answer is lost, a
+//! linearizable read decides: mine iff the row carries e+1 and one of my ids. **Wait**: unless epoch e was released,
+//! from the confirmed bump the longest of the replaced owner's lease, one's own, and what the replaced owner itself
+//! had to wait for. **Verify**: read the row at time t0; still mine → valid until t0 + lease − margin. Another's →
+//! fenced: drop everything and never bump again for the same assignment, so two members that both believe they own
+//! a shard do not take it from each other in turn.
+//!
+//! **Why it holds**: a bump committed at T is seen by every linearizable read sent after T, so the old owner's last
+//! good verify was sent at or before T and it stops starting by T + lease − margin. The new owner reads and starts at
+//! or after T + lease.
+//!
+//! Without an answer nothing is extended: the lease lapses, starts stop, and a later good verify revives it without
+//! a load, since nobody can have bumped in between. A lost assignment changes nothing here: with the log away every
+//! owner runs on under its lease.
+
+use crate::model::{Boot, Epoch, OwnerRow, OwnerUuid};
+
+use super::effect::Effect;
+use super::input::Failure;
+
+/// Durations of the lease, in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// How long a verify counts, margin included (default 6,000).
+    pub lease_ms: u64,
+    /// Time between verifies (default 1,500).
+    pub verify_ms: u64,
+    /// Safety margin for drift and delays (default 1,000).
+    pub margin_ms: u64,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Timing { lease_ms: 6_000, verify_ms: 1_500, margin_ms: 1_000 }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Idle,
+    Reading,
+    Bumping { expected: Epoch, wait_ms: u64 },
+    Confirming { expected: Epoch, wait_ms: u64 },
+    Waiting { until: Boot },
+    Owned,
+    Releasing,
+    Fenced,
+}
+
+/// What the rest of the engine has to do after a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    Nothing,
+    /// The wait is over: load.
+    Load,
+    /// Another owns the shard: drop everything.
+    Fenced,
+    /// The lease ran out: break off calls, start nothing.
+    Lapsed,
+    /// It is valid again, after this many milliseconds.
+    Regained(u64),
+    /// Let go in order.
+    Released,
+}
+
+/// The lease of one shard.
+#[derive(Debug)]
+pub(super) struct Ownership {
+    timing: Timing,
+    phase: Phase,
+    assigned: bool,
+    first_uuid: OwnerUuid,
+    bumps: u128,
+    owner: OwnerUuid,
+    epoch: Epoch,
+    valid_until: Boot,
+    lapsed_at: Option<Boot>,
+    /// Of the one owner call that is unanswered: when it was sent.
+    sent: Option<Boot>,
+    next_call: Option<Boot>,
+    retries: u32,
+}
+
+const RETRY_FIRST_MS: u64 = 100;
+const RETRY_MS_MAX: u64 = 2_000;
+
+impl Ownership {
+    pub(super) fn new(timing: Timing) -> Ownership {
+        assert!(timing.lease_ms > timing.margin_ms + timing.verify_ms, "a lease outlives verify and margin");
+        Ownership {
+            timing,
+            phase: Phase::Idle,
+            assigned: false,
+            first_uuid: 0,
+            bumps: 0,
+            owner: 0,
+            epoch: Epoch(0),
+            valid_until: Boot(0),
+            lapsed_at: None,
+            sent: None,
+            next_call: None,
+            retries: 0,
+        }
+    }
+
+    pub(super) fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    pub(super) fn assigned(&self) -> bool {
+        self.assigned
+    }
+
+    /// Whether a start, or any write, is allowed at `now`.
+    pub(super) fn valid(&self, now: Boot) -> bool {
+        self.phase == Phase::Owned && now < self.valid_until
+    }
+
+    pub(super) fn valid_until(&self) -> Boot {
+        self.valid_until
+    }
+
+    pub(super) fn phase_word(&self) -> &'static str {
+        match self.phase {
+            Phase::Idle => "idle",
+            Phase::Reading | Phase::Bumping { .. } | Phase::Confirming { .. } => "bumping",
+            Phase::Waiting { .. } => "waiting",
+            Phase::Owned if self.lapsed_at.is_some() => "lapsed",
+            Phase::Owned => "owned",
+            Phase::Releasing => "releasing",
+            Phase::Fenced => "fenced",
+        }
+    }
+
+    /// The group gave the shard. True when it is still held from before and only the log has to be sought again.
+    pub(super) fn assign(&mut self, uuid: OwnerUuid, now: Boot) -> bool {
+        self.assigned = true;
+        match self.phase {
+            Phase::Idle | Phase::Fenced => {
+                self.first_uuid = uuid;
+                self.bumps = 0;
+                self.phase = Phase::Reading;
+                self.next_call = Some(now);
+                false
+            }
+            Phase::Owned => true,
+            Phase::Reading
+            | Phase::Bumping { .. }
+            | Phase::Confirming { .. }
+            | Phase::Waiting { .. }
+            | Phase::Releasing => false,
+        }
+    }
+
+    /// The group took the shard, in order or not.
+    pub(super) fn unassign(&mut self) {
+        self.assigned = false;
+    }
+
+    /// Gives up a shard whose wait has not ended: there is nothing to release. True when it was so.
+    pub(super) fn give_up_early(&mut self) -> bool {
+        let early = !matches!(self.phase, Phase::Owned | Phase::Releasing);
+        if early {
+            self.phase = Phase::Idle;
+            self.next_call = None;
+        }
+        early
+    }
+
+    /// From now on nothing starts; what is under way may be finished before [`Ownership::release`].
+    pub(super) fn stop(&mut self) {
+        self.valid_until = Boot(0);
+    }
+
+    /// Lets go in order.
+    pub(super) fn release(&mut self, now: Boot) {
+        assert!(self.phase == Phase::Owned, "only an owner whose wait has ended releases");
+        self.valid_until = Boot(0);
+        self.phase = Phase::Releasing;
+        self.next_call = Some(now);
+    }
+
+    /// Sends the next owner call when one is due, and finds a lapse.
+    pub(super) fn tick(&mut self, now: Boot, effects: &mut Vec<Effect>) -> Turn {
+        if self.phase == Phase::Owned
+            && self.lapsed_at.is_none()
+            && now >= self.valid_until
+            && self.valid_until.0 > 0
+        {
+            self.lapsed_at = Some(self.valid_until);
+            self.next_call = Some(now);
+            self.call(now, effects);
+            return Turn::Lapsed;
+        }
+        self.call(now, effects);
+        self.end_wait(now)
+    }
+
+    fn end_wait(&mut self, now: Boot) -> Turn {
+        match self.phase {
+            Phase::Waiting { until } if now >= until && now < self.valid_until => {
+                self.phase = Phase::Owned;
+                self.lapsed_at = None;
+                Turn::Load
+            }
+            _ => Turn::Nothing,
+        }
+    }
+
+    fn call(&mut self, now: Boot, effects: &mut Vec<Effect>) {
+        if self.sent.is_some() || self.next_call.is_none_or(|at| now < at) {
+            return;
+        }
+        self.next_call = None;
+        let effect = match self.phase {
+            Phase::Idle | Phase::Fenced => return,
+            Phase::Reading | Phase::Confirming { .. } | Phase::Waiting { .. } | Phase::Owned => {
+                Effect::ReadOwner
+            }
+            Phase::Bumping { expected, wait_ms } => {
+                self.owner = self.first_uuid.wrapping_add(self.bumps);
+                self.bumps += 1;
+                Effect::Bump { expected, owner: self.owner, wait_ms }
+            }
+            Phase::Releasing => Effect::Release { epoch: self.epoch, owner: self.owner },
+        };
+        self.sent = Some(now);
+        effects.push(effect);
+    }
+
+    /// When [`Ownership::tick`] has something to do next.
+    pub(super) fn timeout(&self) -> Option<Boot> {
+        let call = self.next_call.filter(|_| self.sent.is_none());
+        let wait = match self.phase {
+            Phase::Waiting { until } => Some(until.max(Boot(1))).filter(|_| self.valid_until > until),
+            _ => None,
+        };
+        let lapse = (self.phase == Phase::Owned && self.lapsed_at.is_none() && self.valid_until.0 > 0)
+            .then_some(self.valid_until);
+        [call, wait, lapse].into_iter().flatten().min()
+    }
+
+    pub(super) fn owner_read(&mut self, now: Boot, read: Result<OwnerRow, Failure>) -> Turn {
+        let Some(sent) = self.sent.take() else { return Turn::Nothing };
+        let row = match read {
+            Ok(row) => row,
+            Err(_) => return self.retry(now),
+        };
+        self.retries = 0;
+        match self.phase {
+            Phase::Idle | Phase::Fenced | Phase::Bumping { .. } => Turn::Nothing,
+            Phase::Releasing => {
+                self.next_call = Some(now);
+                Turn::Nothing
+            }
+            Phase::Reading => {
+                let free = row.released_epoch == row.epoch;
+                let longest = row.lease_ms.max(self.timing.lease_ms).max(row.wait_ms);
+                let wait_ms = if free { 0 } else { longest };
+                self.phase = Phase::Bumping { expected: row.epoch, wait_ms };
+                self.next_call = Some(now);
+                Turn::Nothing
+            }
+            Phase::Confirming { expected, wait_ms } => self.confirm(now, sent, &row, expected, wait_ms),
+            Phase::Waiting { .. } | Phase::Owned => self.verified(now, sent, &row),
+        }
+    }
+
+    fn confirm(&mut self, now: Boot, sent: Boot, row: &OwnerRow, expected: Epoch, wait_ms: u64) -> Turn {
+        let mine = row.owner.wrapping_sub(self.first_uuid) < self.bumps;
+        if row.epoch.0 == expected.0 + 1 && mine {
+            self.owner = row.owner;
+            return self.won(now, sent, expected, wait_ms);
+        }
+        if row.epoch == expected {
+            self.phase = Phase::Reading;
+            self.next_call = Some(now);
+            return Turn::Nothing;
+        }
+        self.fence()
+    }
+
+    pub(super) fn bumped(&mut self, now: Boot, applied: Result<bool, Failure>) -> Turn {
+        let Some(sent) = self.sent.take() else { return Turn::Nothing };
+        let Phase::Bumping { expected, wait_ms } = self.phase else { return Turn::Nothing };
+        if applied == Ok(true) {
+            self.retries = 0;
+            return self.won(now, sent, expected, wait_ms);
+        }
+        self.phase = Phase::Confirming { expected, wait_ms };
+        self.next_call = Some(now);
+        Turn::Nothing
+    }
+
+    fn won(&mut self, now: Boot, sent: Boot, expected: Epoch, wait_ms: u64) -> Turn {
+        self.epoch = Epoch(expected.0 + 1);
+        self.extend(sent);
+        self.lapsed_at = None;
+        self.phase = Phase::Waiting { until: now.plus_ms(wait_ms) };
+        self.end_wait(now)
+    }
+
+    fn verified(&mut self, now: Boot, sent: Boot, row: &OwnerRow) -> Turn {
+        if row.epoch != self.epoch || row.owner != self.owner {
+            return self.fence();
+        }
+        if self.phase == Phase::Owned && self.valid_until.0 == 0 {
+            return Turn::Nothing;
+        }
+        self.extend(sent);
+        if now >= self.valid_until {
+            self.next_call = Some(now);
+            return Turn::Nothing;
+        }
+        if let Some(lapsed_at) = self.lapsed_at.take() {
+            return Turn::Regained(now.ms_since(lapsed_at));
+        }
+        self.end_wait(now)
+    }
+
+    fn extend(&mut self, sent: Boot) {
+        self.valid_until = sent.plus_ms(self.timing.lease_ms - self.timing.margin_ms);
+        self.next_call = Some(sent.plus_ms(self.timing.verify_ms));
+    }
+
+    /// Verifies at once: a handler says that the token is old.
+    pub(super) fn doubt(&mut self, now: Boot) {
+        if self.phase == Phase::Owned && self.sent.is_none() {
+            self.next_call = Some(now);
+        }
+    }
+
+    pub(super) fn released(&mut self, now: Boot, applied: Result<bool, Failure>) -> Turn {
+        if self.sent.take().is_none() || self.phase != Phase::Releasing {
+            return Turn::Nothing;
+        }
+        if applied.is_err() && self.retries < 5 {
+            return self.retry(now);
+        }
+        self.retries = 0;
+        self.phase = Phase::Idle;
+        self.next_call = None;
+        Turn::Released
+    }
+
+    fn retry(&mut self, now: Boot) -> Turn {
+        let wait = (RETRY_FIRST_MS << self.retries.min(10)).min(RETRY_MS_MAX);
+        self.retries = self.retries.saturating_add(1);
+        let wait = if self.phase == Phase::Owned { wait.min(self.timing.verify_ms / 4) } else { wait };
+        self.next_call = Some(now.plus_ms(wait));
+        Turn::Nothing
+    }
+
+    fn fence(&mut self) -> Turn {
+        self.phase = Phase::Fenced;
+        self.valid_until = Boot(0);
+        self.next_call = None;
+        Turn::Fenced
+    }
+}

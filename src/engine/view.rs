@@ -1,0 +1,207 @@
+//! What an engine tells people: a shard, its queues, and why a task is not running. Reads only.
+
+use crate::model::{Boot, Epoch, Place, QueueName, TaskState, Wall};
+
+use super::window::Status;
+use super::{Engine, Stage};
+
+/// A shard as its owner sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ShardView {
+    /// `idle`, `bumping`, `waiting`, `loading`, `catching_up`, `running`, `lapsed`, `releasing`, `fenced`, `stopped`.
+    pub phase: &'static str,
+    /// The epoch held.
+    pub epoch: Epoch,
+    /// Every record below this offset is applied.
+    pub next_offset: u64,
+    /// The log's end when it was last asked for a catch-up.
+    pub target: Option<u64>,
+    /// Every task ready at or before this is finished.
+    pub watermark: Wall,
+    /// Tasks are loaded up to this time.
+    pub loaded_to: Wall,
+    /// Tasks in memory.
+    pub tasks: usize,
+    /// Records fetched and not applied.
+    pub backlog: usize,
+    /// Milliseconds of lease left.
+    pub lease_left_ms: u64,
+    /// The ready time of the oldest task that is ready and not started.
+    pub oldest_overdue: Option<Wall>,
+}
+
+/// A queue as its owner sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QueueView {
+    /// Its name.
+    pub queue: QueueName,
+    /// Tasks ready and in memory.
+    pub ready: usize,
+    /// Tasks with an attempt open.
+    pub busy: usize,
+    /// Its head's place.
+    pub head: Option<Place>,
+    /// When its head is tried again, if it waits for that.
+    pub next_try: Option<Wall>,
+}
+
+/// Why a task is not running, from the outermost reason to the innermost.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Explanation {
+    /// The shard is not ready: its phase.
+    ShardNotRunning(&'static str),
+    /// Not due until then.
+    NotDue(Wall),
+    /// Ready, stored, and not in memory yet: the budget is used up.
+    NotLoaded,
+    /// Another task of its queue is before it, with this attempt number and, when it waits, its next try.
+    Behind {
+        /// The head's id.
+        head: crate::model::TaskId,
+        /// Where the head stands.
+        state: TaskState,
+        /// The head's next attempt.
+        attempt: u32,
+        /// When the head is tried again.
+        next_try: Option<Wall>,
+        /// Tasks before it in all.
+        ahead: usize,
+    },
+    /// Its own last attempt failed: tried again then.
+    Retrying(u32, Wall),
+    /// An attempt of a lost owner is open: its queue waits until then.
+    HeldUntil(Wall),
+    /// A decision about it is being written.
+    BeingDecided,
+    /// All slots of its handler are taken; heads waiting for one on this shard.
+    WaitsForSlot(usize),
+    /// It is running.
+    Running,
+    /// It is not among the unfinished tasks.
+    NotPending,
+}
+
+impl Engine {
+    /// How the shard stands.
+    pub fn shard_view(&self, now: Boot) -> ShardView {
+        let ready = self.window.iter().take_while(|(place, _)| place.ready_at <= self.now.wall);
+        let overdue =
+            ready.filter(|(_, task)| task.status == Status::Queued).map(|(place, _)| place.ready_at).next();
+        ShardView {
+            phase: self.phase_word(),
+            epoch: self.epoch(),
+            next_offset: self.commit.next_offset(),
+            target: self.commit.target(),
+            watermark: self.commit.watermark(),
+            loaded_to: self.window.cursor().ready_at,
+            tasks: self.window.len(),
+            backlog: self.intake.backlog(),
+            lease_left_ms: self.ownership.valid_until().ms_since(now),
+            oldest_overdue: overdue,
+        }
+    }
+
+    fn phase_word(&self) -> &'static str {
+        match (self.stage, self.ownership.phase_word()) {
+            (Stage::Stopped, _) => "stopped",
+            (Stage::Loading, "owned") => "loading",
+            (Stage::CatchingUp, "owned") => "catching_up",
+            (Stage::Running, "owned") => "running",
+            (_, word) => word,
+        }
+    }
+
+    /// The generation of the log.
+    pub fn generation(&self) -> crate::model::Generation {
+        self.commit.generation()
+    }
+
+    /// Whether another instance may take the shard over at once; calls may still be under way.
+    pub fn is_released(&self) -> bool {
+        self.stage == Stage::Out && matches!(self.ownership.phase_word(), "idle" | "fenced")
+    }
+
+    /// The tasks in memory: for gauges.
+    pub fn tasks_in_memory(&self) -> usize {
+        self.window.len()
+    }
+
+    /// Queues with ready tasks, in name order after `after`, at most `max`.
+    pub fn queues(&self, after: Option<&QueueName>, max: usize) -> Vec<QueueView> {
+        use std::ops::Bound;
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let names = self.queues.by_name.range::<QueueName, _>((from, Bound::Unbounded));
+        names.take(max).filter_map(|(name, _)| self.queue(name)).collect()
+    }
+
+    /// One queue, if it has ready tasks.
+    pub fn queue(&self, name: &QueueName) -> Option<QueueView> {
+        let queue = self.queues.by_name.get(name)?;
+        let (ready, busy, head) = (queue.len(), queue.busy.len(), queue.head());
+        Some(QueueView { queue: name.clone(), ready, busy, head, next_try: queue.backoff })
+    }
+
+    /// Where the task at `place` stands in memory.
+    pub fn state_in_memory(&self, place: Place) -> Option<TaskState> {
+        self.window.get(place).map(|task| match task.status {
+            Status::Starting | Status::Running | Status::Ending | Status::Held => TaskState::Running,
+            Status::Pending | Status::Queued | Status::Fetching if task.counts.attempt == 1 => {
+                TaskState::Scheduled
+            }
+            Status::Pending | Status::Queued | Status::Fetching => TaskState::Retrying,
+        })
+    }
+
+    /// Why the task at `place` is not running: all reasons, the outermost first.
+    pub fn explain(&self, place: Place) -> Vec<Explanation> {
+        let mut reasons = Vec::new();
+        let phase = self.phase_word();
+        if phase != "running" {
+            reasons.push(Explanation::ShardNotRunning(phase));
+        }
+        if place.ready_at > self.now.wall {
+            reasons.push(Explanation::NotDue(place.ready_at));
+        }
+        let Some(task) = self.window.get(place) else {
+            if place.ready_at <= self.now.wall {
+                let known = self.window.covers(place);
+                reasons.push(if known { Explanation::NotPending } else { Explanation::NotLoaded });
+            }
+            return reasons;
+        };
+        match task.status {
+            Status::Starting | Status::Running | Status::Ending => reasons.push(Explanation::Running),
+            Status::Held => {
+                let until = self.attempts.hold_of(place).map_or(self.now.wall, |started| started.deadline);
+                reasons.push(Explanation::HeldUntil(until));
+            }
+            Status::Pending => {}
+            Status::Queued | Status::Fetching => self.explain_queued(place, &mut reasons),
+        }
+        reasons
+    }
+
+    fn explain_queued(&self, place: Place, reasons: &mut Vec<Explanation>) {
+        let Some(task) = self.window.get(place) else { return };
+        let Some(queue) = self.queues.by_name.get(&task.key.queue) else { return };
+        let head = queue.busy.first().copied().or(queue.head());
+        if let Some((head, first)) =
+            head.filter(|head| *head != place).and_then(|p| Some((p, self.window.get(p)?)))
+        {
+            let waits = first.counts.not_before > self.now.wall;
+            reasons.push(Explanation::Behind {
+                head: first.key.id.clone(),
+                state: self.state_in_memory(head).unwrap_or(TaskState::Scheduled),
+                attempt: first.counts.attempt,
+                next_try: waits.then_some(first.counts.not_before),
+                ahead: queue.places().take_while(|other| *other != place).count(),
+            });
+        } else if self.intake.is_frozen(place) {
+            reasons.push(Explanation::BeingDecided);
+        } else if task.counts.not_before > self.now.wall {
+            reasons.push(Explanation::Retrying(task.counts.attempt, task.counts.not_before));
+        } else if queue.candidate == Some(place) {
+            reasons.push(Explanation::WaitsForSlot(self.lines.waiting(&task.content.handler)));
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! The tasks held in memory: all unfinished ones before `cursor`, none after it.
+//!
+//! ```text
+//!   watermark          now            cursor            horizon = now + look-ahead
+//!   ────┼───────────────┼───────────────┼───────────────────┼──────────►  place (ready time, version)
+//!       all finished    ready, in their  pending, loaded     stays in the store
+//! ```
+//!
+//! The loader moves `cursor` up to the horizon, a page at a time. When the shard's budget is used up, tasks are
+//! evicted from the far end and `cursor` moves down: what is evicted is loaded again later. A budget is counted in
+//! units: one per task and one more per KiB of payload.
+//!
+//! While a page is being read, what finishes and what is superseded in its range is noted and folded over it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::model::{MarkKind, Payload, Place, TaskContent, TaskKey, Wall};
+
+use super::fold::Counts;
+
+/// Where a task in memory stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Status {
+    /// Not ready yet.
+    Pending,
+    /// In its queue, waiting for its turn or its next try.
+    Queued,
+    /// Its turn; its payload is being read.
+    Fetching,
+    /// Its start is being written.
+    Starting,
+    /// Its call is under way.
+    Running,
+    /// Its end is being written.
+    Ending,
+    /// An attempt was broken off or its owner lost: waits until its deadline.
+    Held,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Task {
+    pub(super) key: TaskKey,
+    pub(super) due_at: Wall,
+    pub(super) content: Arc<TaskContent>,
+    pub(super) counts: Counts,
+    pub(super) status: Status,
+    /// Forbids further attempts.
+    pub(super) mark: Option<MarkKind>,
+}
+
+impl Task {
+    fn units(&self) -> usize {
+        match &self.content.payload {
+            Payload::Inline(bytes) => 1 + bytes.len() / 1024,
+            Payload::Stored(_) => 1,
+        }
+    }
+}
+
+/// A page being read.
+#[derive(Debug)]
+struct Reading {
+    ticket: u64,
+    to: Place,
+    finished: BTreeSet<Place>,
+    marks: BTreeMap<Place, MarkKind>,
+}
+
+#[derive(Debug)]
+pub(super) struct Window {
+    tasks: BTreeMap<Place, Task>,
+    units: usize,
+    budget: usize,
+    cursor: Place,
+    reading: Option<Reading>,
+    /// Tasks before this are in their queues.
+    ready_to: Place,
+}
+
+impl Window {
+    pub(super) fn new(cursor: Place, budget: usize) -> Window {
+        Window {
+            tasks: BTreeMap::new(),
+            units: 0,
+            budget: budget.max(1),
+            cursor,
+            reading: None,
+            ready_to: Place::start_of(Wall::MIN),
+        }
+    }
+
+    pub(super) fn set_budget(&mut self, budget: usize) {
+        self.budget = budget.max(1);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.tasks.len()
+    }
+
+    pub(super) fn get(&self, place: Place) -> Option<&Task> {
+        self.tasks.get(&place)
+    }
+
+    pub(super) fn get_mut(&mut self, place: Place) -> Option<&mut Task> {
+        self.tasks.get_mut(&place)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Place, &Task)> {
+        self.tasks.iter()
+    }
+
+    pub(super) fn cursor(&self) -> Place {
+        self.cursor
+    }
+
+    /// Whether every unfinished task at `place` is known to be in memory.
+    pub(super) fn covers(&self, place: Place) -> bool {
+        place < self.cursor
+    }
+
+    /// Whether a task that becomes visible at `place` belongs into memory.
+    pub(super) fn wants(&self, place: Place) -> bool {
+        place < self.reading.as_ref().map_or(self.cursor, |reading| reading.to)
+    }
+
+    /// The first place of an unfinished task in memory.
+    pub(super) fn first(&self) -> Option<Place> {
+        self.tasks.first_key_value().map(|(place, _)| *place)
+    }
+
+    /// Puts a task into memory. True when it is ready at `now` or was before: it belongs into its queue.
+    pub(super) fn insert(&mut self, place: Place, task: Task) -> bool {
+        self.units += task.units();
+        let old = self.tasks.insert(place, task);
+        assert!(old.is_none(), "a place holds one task");
+        place < self.ready_to
+    }
+
+    /// Takes a finished task out.
+    pub(super) fn remove(&mut self, place: Place) -> Option<Task> {
+        let task = self.tasks.remove(&place)?;
+        self.units -= task.units();
+        if let Some(reading) = &mut self.reading {
+            reading.finished.insert(place);
+        }
+        Some(task)
+    }
+
+    /// Notes a mark that became visible, for the page being read.
+    pub(super) fn note_mark(&mut self, place: Place, mark: MarkKind) {
+        if let Some(reading) = &mut self.reading {
+            reading.marks.insert(place, mark);
+        }
+    }
+
+    /// The tasks that became ready by `now`, now to be put into their queues.
+    pub(super) fn take_ready(&mut self, now: Wall) -> Vec<Place> {
+        let end = Place::start_of(now.plus_ms(1));
+        if end <= self.ready_to {
+            return Vec::new();
+        }
+        let places = self.tasks.range(self.ready_to..end).map(|(place, _)| *place).collect();
+        self.ready_to = end;
+        places
+    }
+
+    /// When the next task becomes ready.
+    pub(super) fn next_ready(&self) -> Option<Wall> {
+        self.tasks.range(self.ready_to..).next().map(|(place, _)| place.ready_at)
+    }
+
+    /// Evicts one task from the far end while the budget is exceeded: the caller takes it out of its queue.
+    pub(super) fn evict(&mut self) -> Option<(Place, Task)> {
+        if self.units <= self.budget || self.reading.is_some() {
+            return None;
+        }
+        let (place, task) = self.tasks.last_key_value()?;
+        let place = *place;
+        let idle = matches!(task.status, Status::Pending | Status::Queued) && task.mark.is_none();
+        if !idle {
+            return None;
+        }
+        let task = self.tasks.remove(&place)?;
+        self.units -= task.units();
+        self.cursor = self.cursor.min(place);
+        Some((place, task))
+    }
+
+    /// The next range to read, if there is room and the horizon lies ahead of the cursor.
+    pub(super) fn begin_read(&mut self, ticket: u64, horizon: Wall) -> Option<(Place, Place)> {
+        let to = Place::start_of(horizon);
+        if !self.may_read() || to <= self.cursor {
+            return None;
+        }
+        self.reading = Some(Reading { ticket, to, finished: BTreeSet::new(), marks: BTreeMap::new() });
+        Some((self.cursor, to))
+    }
+
+    /// Ends the page: the cursor is where reading goes on. `None` when the ticket is not of the page being read.
+    pub(super) fn end_read(&mut self, ticket: u64, next: Option<Place>) -> Option<PageNotes> {
+        let reading = self.reading.take_if(|reading| reading.ticket == ticket)?;
+        self.cursor = next.unwrap_or(reading.to).min(reading.to);
+        Some(PageNotes { finished: reading.finished, marks: reading.marks })
+    }
+
+    /// Drops the page after a failure.
+    pub(super) fn abandon_read(&mut self, ticket: u64) {
+        self.reading.take_if(|reading| reading.ticket == ticket);
+    }
+
+    /// Whether there is room for another page, and none is being read.
+    pub(super) fn may_read(&self) -> bool {
+        self.reading.is_none() && self.units < self.budget - self.budget / 4
+    }
+
+    pub(super) fn is_reading(&self) -> bool {
+        self.reading.is_some()
+    }
+}
+
+/// What happened in the range of a page while it was being read.
+pub(super) struct PageNotes {
+    pub(super) finished: BTreeSet<Place>,
+    pub(super) marks: BTreeMap<Place, MarkKind>,
+}

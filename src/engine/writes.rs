@@ -1,0 +1,149 @@
+//! Rows on their way to the store.
+//!
+//! Facts about attempts are gathered while requests are under way and sent together: batches are small when the shard
+//! is idle and grow with the load. What is not acknowledged is sent again, the same bytes, until it is.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use crate::model::{Boot, Place, Row, limits};
+
+use super::Engine;
+use super::effect::{Effect, Observation};
+use super::input::Failure;
+
+/// What an acknowledged row means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// The start of this attempt.
+    Started(u64),
+    /// The end of this attempt.
+    Ended(u64),
+    /// A task closed without an attempt.
+    Closed(Place),
+    /// An intake batch.
+    Batch(u64),
+}
+
+#[derive(Debug)]
+struct Request {
+    rows: Arc<[Row]>,
+    purposes: Vec<Purpose>,
+    tries: u32,
+    resend_at: Option<Boot>,
+}
+
+/// Rows waiting and requests under way.
+#[derive(Debug, Default)]
+pub(super) struct Writes {
+    waiting: VecDeque<(Row, Purpose)>,
+    requests: BTreeMap<u64, Request>,
+}
+
+const RESEND_FIRST_MS: u64 = 100;
+const RESEND_MS_MAX: u64 = 5_000;
+
+impl Writes {
+    pub(super) fn push(&mut self, row: Row, purpose: Purpose) {
+        self.waiting.push_back((row, purpose));
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.requests.is_empty()
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Writes::default();
+    }
+
+    /// Of an intake that is given up.
+    pub(super) fn forget_batches(&mut self) {
+        self.requests.retain(|_, request| !matches!(request.purposes.first(), Some(Purpose::Batch(_))));
+    }
+
+    pub(super) fn next_retry(&self) -> Option<Boot> {
+        self.requests.values().filter_map(|request| request.resend_at).min()
+    }
+
+    fn facts_under_way(&self) -> usize {
+        let is_fact = |request: &&Request| !matches!(request.purposes.first(), Some(Purpose::Batch(_)));
+        self.requests.values().filter(is_fact).count()
+    }
+
+    fn next_group(&mut self) -> Option<(Vec<Row>, Vec<Purpose>)> {
+        if self.waiting.is_empty() || self.facts_under_way() >= limits::WRITES_IN_FLIGHT_MAX {
+            return None;
+        }
+        let count = self.waiting.len().min(limits::WRITE_ROWS_MAX);
+        Some(self.waiting.drain(..count).unzip())
+    }
+}
+
+impl Engine {
+    pub(super) fn flush_writes(&mut self) {
+        while let Some((rows, purposes)) = self.writes.next_group() {
+            self.send_rows(rows, purposes);
+        }
+        let now = self.now.boot;
+        for (ticket, request) in &mut self.writes.requests {
+            if request.resend_at.is_some_and(|at| at <= now) {
+                request.resend_at = None;
+                self.effects.push_back(Effect::Write(*ticket, request.rows.clone()));
+            }
+        }
+    }
+
+    /// Sends the rows of an intake batch.
+    pub(super) fn write_batch(&mut self, batch: u64, rows: Vec<Row>) {
+        self.send_rows(rows, vec![Purpose::Batch(batch)]);
+    }
+
+    fn send_rows(&mut self, rows: Vec<Row>, purposes: Vec<Purpose>) {
+        let rows: Arc<[Row]> = rows.into();
+        let ticket = self.ticket();
+        self.effects.push_back(Effect::Write(ticket, rows.clone()));
+        self.writes.requests.insert(ticket, Request { rows, purposes, tries: 0, resend_at: None });
+    }
+
+    pub(super) fn written(&mut self, ticket: u64, written: Result<(), Failure>) {
+        let now = self.now.boot;
+        let Some(request) = self.writes.requests.get_mut(&ticket) else { return };
+        let failure = match written {
+            Ok(()) => return self.acknowledge(ticket),
+            Err(failure) => failure,
+        };
+        if let (Failure::RowRefused(index, detail), Some(Purpose::Batch(batch))) =
+            (&failure, request.purposes.first().copied())
+        {
+            let rows = request.rows.clone();
+            self.writes.requests.remove(&ticket);
+            return self.row_refused(batch, &rows, *index, detail);
+        }
+        let wait = (RESEND_FIRST_MS << request.tries.min(10)).min(RESEND_MS_MAX);
+        request.tries = request.tries.saturating_add(1);
+        request.resend_at = Some(now.plus_ms(wait));
+        self.trouble("store write", &failure);
+    }
+
+    fn acknowledge(&mut self, ticket: u64) {
+        let Some(request) = self.writes.requests.remove(&ticket) else { return };
+        for purpose in request.purposes {
+            match purpose {
+                Purpose::Started(seq) => self.start_written(seq),
+                Purpose::Ended(seq) => self.end_written(seq),
+                Purpose::Closed(place) => self.finish(place),
+                Purpose::Batch(batch) => self.batch_written(batch),
+            }
+        }
+    }
+
+    pub(super) fn trouble(&mut self, what: &'static str, failure: &Failure) {
+        let detail = match failure {
+            Failure::Unavailable(text) | Failure::Misconfigured(text) | Failure::OffsetGone(text) => {
+                text.clone()
+            }
+            Failure::RowRefused(index, text) => format!("row {index}: {text}"),
+        };
+        self.observe(Observation::Trouble { what, detail });
+    }
+}

@@ -1,0 +1,146 @@
+//! Keys of the tables: big-endian, so that bytes order as the tables do.
+//!
+//! ```text
+//! due         shard u32 | ready_at i64 | version u64 | kind u8 | epoch u64 | seq u64
+//! payload     shard u32 | ready_at i64 | version u64
+//! task_event  key text  | 0x00 | not version u64 | not epoch u64        newest first, highest epoch first
+//! meta        tag u8    | what the tag says
+//! ```
+//! Signed times have their sign bit turned, so that negative ones order before the rest.
+
+use crate::model::{Epoch, EventRow, Fact, FactRow, Place, Shard, TaskKey, Version, Wall};
+use crate::wire::row;
+
+/// Bytes of a key of `due`.
+pub(super) const FACT_KEY_BYTES: usize = 37;
+const PLACE_KEY_BYTES: usize = 20;
+const SIGN: u64 = 1 << 63;
+
+/// Tags of the rows in `meta`.
+pub(crate) mod tag {
+    /// The cluster row.
+    pub(crate) const CLUSTER: u8 = b'c';
+    /// First offset held, by topic number and partition.
+    pub(crate) const FIRST_OFFSET: u8 = b'f';
+    /// An instance, by name.
+    pub(crate) const INSTANCE: u8 = b'i';
+    /// An owner row, by shard.
+    pub(crate) const OWNER: u8 = b'o';
+    /// A progress row, by shard.
+    pub(crate) const PROGRESS: u8 = b'p';
+    /// A topic, by name.
+    pub(crate) const TOPIC: u8 = b't';
+}
+
+fn ordered(time: Wall) -> [u8; 8] {
+    (time.0.cast_unsigned() ^ SIGN).to_be_bytes()
+}
+
+fn time(bytes: [u8; 8]) -> Wall {
+    Wall((u64::from_be_bytes(bytes) ^ SIGN).cast_signed())
+}
+
+/// The key of a place: a prefix of the keys of its facts, and the key of its payload.
+pub(super) fn place(shard: Shard, place: Place) -> [u8; PLACE_KEY_BYTES] {
+    let mut key = [0; PLACE_KEY_BYTES];
+    key[..4].copy_from_slice(&shard.0.to_be_bytes());
+    key[4..12].copy_from_slice(&ordered(place.ready_at));
+    key[12..].copy_from_slice(&place.version.0.to_be_bytes());
+    key
+}
+
+/// The key of a row of `due`.
+pub(super) fn fact(row: &FactRow) -> [u8; FACT_KEY_BYTES] {
+    let (kind, epoch, seq) = row::fact_columns(&row.fact);
+    let mut key = [0; FACT_KEY_BYTES];
+    key[..PLACE_KEY_BYTES].copy_from_slice(&place(row.shard, row.place));
+    key[20] = kind;
+    key[21..29].copy_from_slice(&epoch.to_be_bytes());
+    key[29..].copy_from_slice(&seq.to_be_bytes());
+    key
+}
+
+/// The place a key of `due` begins with; `None` = not such a key.
+pub(super) fn place_of(key: &[u8]) -> Option<Place> {
+    let (_, rest) = key.split_first_chunk::<4>()?;
+    let (ready_at, rest) = rest.split_first_chunk::<8>()?;
+    let (version, _) = rest.split_first_chunk::<8>()?;
+    Some(Place { ready_at: time(*ready_at), version: Version(u64::from_be_bytes(*version)) })
+}
+
+/// A row of `due` from its key and data.
+pub(super) fn fact_from(shard: Shard, key: &[u8], data: &[u8]) -> Result<FactRow, row::Error> {
+    let broken =
+        || row::Error { what: "row of due".to_owned(), detail: format!("key of {} bytes", key.len()) };
+    let key: &[u8; FACT_KEY_BYTES] = key.try_into().map_err(|_| broken())?;
+    let place = place_of(key).ok_or_else(broken)?;
+    let (seq_epoch, _) = key[21..].split_first_chunk::<16>().ok_or_else(broken)?;
+    let columns = u128::from_be_bytes(*seq_epoch);
+    let fact: Fact = row::decode_fact(key[20], (columns >> 64) as u64, columns as u64, data)?;
+    Ok(FactRow { shard, place, fact })
+}
+
+/// What the keys of all events of a task begin with.
+pub(super) fn task(key: &TaskKey) -> Vec<u8> {
+    let mut bytes = row::key_text(key).into_bytes();
+    bytes.push(0);
+    bytes
+}
+
+/// The key of a row of `task_event`.
+pub(super) fn event(row: &EventRow) -> Vec<u8> {
+    let mut bytes = task(&row.key);
+    bytes.extend_from_slice(&(!row.version.0).to_be_bytes());
+    bytes.extend_from_slice(&(!row.epoch.0).to_be_bytes());
+    bytes
+}
+
+/// The key at which the events of a task from `last` downwards begin.
+pub(super) fn events_from(key: &TaskKey, last: Version) -> Vec<u8> {
+    let mut bytes = task(key);
+    bytes.extend_from_slice(&(!last.0).to_be_bytes());
+    bytes
+}
+
+/// Version and epoch that a key of `task_event` ends with; `None` = not such a key.
+pub(super) fn event_columns(key: &[u8]) -> Option<(Version, Epoch)> {
+    let (rest, epoch) = key.split_last_chunk::<8>()?;
+    let (_, version) = rest.split_last_chunk::<8>()?;
+    Some((Version(!u64::from_be_bytes(*version)), Epoch(!u64::from_be_bytes(*epoch))))
+}
+
+/// A key of `meta`.
+pub(crate) fn meta(tag: u8, rest: &[u8]) -> Vec<u8> {
+    let mut key = Vec::with_capacity(1 + rest.len());
+    key.push(tag);
+    key.extend_from_slice(rest);
+    key
+}
+
+/// The key of a shard's row in `meta`.
+pub(super) fn shard(tag: u8, shard: Shard) -> Vec<u8> {
+    meta(tag, &shard.0.to_be_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{place, place_of};
+    use crate::model::{Place, Shard, Version, Wall};
+
+    #[test]
+    fn keys_of_places_order_as_places_do() {
+        let times = [i64::MIN, -1, 0, 1, 1_700_000_000_000, i64::MAX];
+        let mut keys = Vec::new();
+        for shard in [0, 1, 256] {
+            for time in times {
+                for version in [0, 1, u64::MAX] {
+                    let at = Place { ready_at: Wall(time), version: Version(version) };
+                    let key = place(Shard(shard), at);
+                    assert_eq!(place_of(&key), Some(at));
+                    keys.push(key);
+                }
+            }
+        }
+        assert!(keys.is_sorted());
+    }
+}

@@ -1,0 +1,149 @@
+//! What is read from the tables: points and ranges, in the order of the keys.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use fjall::{Keyspace, Slice as Bytes};
+
+use super::db::{Failure, Tables};
+use super::keys::{self, tag};
+use super::meta;
+use crate::model::{EventRow, FactRow, OwnerRow, Place, Progress, Shard, TaskKey, Version};
+use crate::store::{Instance, Lookup, Slice};
+use crate::wire::row;
+
+/// Reads a range in order until `each` breaks.
+fn scan(
+    table: &Keyspace,
+    from: &[u8],
+    to: &[u8],
+    mut each: impl FnMut(&Bytes, &Bytes) -> Result<ControlFlow<()>, Failure>,
+) -> Result<(), Failure> {
+    if from >= to {
+        return Ok(());
+    }
+    for guard in table.range(from..to) {
+        let (key, data) = guard.into_inner().map_err(|e| Failure::of_read(&e))?;
+        if each(&key, &data)?.is_break() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The key after every key that begins with `prefix`, which never ends in 0xff bytes alone here.
+fn after(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            break;
+        }
+    }
+    end
+}
+
+fn unreadable(error: &row::Error) -> Failure {
+    Failure::Corrupt(error.to_string())
+}
+
+fn event(task: &TaskKey, key: &[u8], data: &[u8]) -> Result<EventRow, Failure> {
+    let columns = keys::event_columns(key);
+    let (version, epoch) = columns.ok_or_else(|| Failure::Corrupt("key of task_event".to_owned()))?;
+    row::decode_event(task.clone(), version, epoch, data).map_err(|e| unreadable(&e))
+}
+
+/// Rows of versions `first..=last`, newest first, and the newest below.
+pub(super) fn lookup(tables: &Tables, lookup: &Lookup) -> Result<Vec<EventRow>, Failure> {
+    let mut rows = Vec::new();
+    let from = keys::events_from(&lookup.key, lookup.last);
+    scan(&tables.task_event, &from, &after(&keys::task(&lookup.key)), |key, data| {
+        let row = event(&lookup.key, key, data)?;
+        let below = row.version < lookup.first;
+        rows.push(row);
+        Ok(if below { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    })?;
+    Ok(rows)
+}
+
+/// All rows of a task, newest first.
+pub(super) fn history(tables: &Tables, task: &TaskKey, rows_max: usize) -> Result<Vec<EventRow>, Failure> {
+    let mut rows = Vec::new();
+    let from = keys::events_from(task, Version(u64::MAX));
+    scan(&tables.task_event, &from, &after(&keys::task(task)), |key, data| {
+        if rows.len() >= rows_max {
+            return Ok(ControlFlow::Break(()));
+        }
+        rows.push(event(task, key, data)?);
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(rows)
+}
+
+/// Whole places from `from` to before `to`, until `rows_max` rows are reached.
+pub(super) fn slice(
+    tables: &Tables,
+    shard: Shard,
+    from: Place,
+    to: Place,
+    rows_max: usize,
+) -> Result<Slice, Failure> {
+    let mut slice = Slice::default();
+    let (from, to) = (keys::place(shard, from), keys::place(shard, to));
+    scan(&tables.due, &from, &to, |key, data| {
+        let place = keys::place_of(key).ok_or_else(|| Failure::Corrupt("key of due".to_owned()))?;
+        let begins = slice.rows.last().is_some_and(|last: &FactRow| last.place != place);
+        if begins && slice.rows.len() >= rows_max {
+            slice.next = Some(place);
+            return Ok(ControlFlow::Break(()));
+        }
+        slice.rows.push(keys::fact_from(shard, key, data).map_err(|e| unreadable(&e))?);
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(slice)
+}
+
+/// All rows of one place.
+pub(super) fn facts(tables: &Tables, shard: Shard, place: Place) -> Result<Vec<FactRow>, Failure> {
+    let mut rows = Vec::new();
+    let prefix = keys::place(shard, place);
+    scan(&tables.due, &prefix, &after(&prefix), |key, data| {
+        rows.push(keys::fact_from(shard, key, data).map_err(|e| unreadable(&e))?);
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(rows)
+}
+
+fn get(table: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Bytes>, Failure> {
+    table.get(key).map_err(|e| Failure::of_read(&e))
+}
+
+/// The payload of a place.
+pub(super) fn payload(tables: &Tables, shard: Shard, place: Place) -> Result<Option<Arc<[u8]>>, Failure> {
+    let data = get(&tables.payload, keys::place(shard, place))?;
+    Ok(data.map(|data| Arc::from(&*data)))
+}
+
+/// The newest progress row.
+pub(super) fn progress(tables: &Tables, shard: Shard) -> Result<Option<Progress>, Failure> {
+    let data = get(&tables.meta, keys::shard(tag::PROGRESS, shard))?;
+    data.map(|data| Ok(meta::decode_progress(&data)?.0)).transpose()
+}
+
+/// The owner row.
+pub(super) fn owner(tables: &Tables, shard: Shard) -> Result<OwnerRow, Failure> {
+    match get(&tables.meta, keys::shard(tag::OWNER, shard))? {
+        Some(data) => meta::decode_owner(&data),
+        None => Ok(OwnerRow::default()),
+    }
+}
+
+/// All instances.
+pub(super) fn instances(tables: &Tables) -> Result<Vec<Instance>, Failure> {
+    let mut instances = Vec::new();
+    scan(&tables.meta, &[tag::INSTANCE], &[tag::INSTANCE + 1], |_, data| {
+        instances.push(meta::decode_instance(data)?);
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(instances)
+}

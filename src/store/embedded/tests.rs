@@ -1,0 +1,142 @@
+//! What the embedded store promises beyond the port: one process a directory, nothing answered is lost, and refusals
+//! that say what to do.
+
+use std::sync::Arc;
+
+use futures::future::join_all;
+
+use super::{Database, EmbeddedStore, OpenError, Options};
+use crate::model::{Epoch, Generation, PayloadRow, Place, Progress, Row, Shard, Version, Wall};
+use crate::store::{Bump, Error, Store};
+
+fn open(dir: &tempfile::TempDir) -> EmbeddedStore {
+    EmbeddedStore::new(&Database::open(&Options::at(dir.path())).expect("it opens"))
+}
+
+fn directory() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a directory can be made")
+}
+
+fn place(n: u64) -> Place {
+    Place { ready_at: Wall(1_000), version: Version(n) }
+}
+
+fn payload(n: u64, bytes: usize) -> Row {
+    Row::Payload(PayloadRow { shard: Shard(1), place: place(n), bytes: vec![7; bytes].into() })
+}
+
+fn bump(expected: u64, owner: u128) -> Bump {
+    Bump {
+        expected: Epoch(expected),
+        owner,
+        lease_ms: 6_000,
+        wait_ms: 0,
+        instance: "dl-1".to_owned(),
+        advertise: String::new(),
+    }
+}
+
+fn progress(epoch: u64, next_offset: u64) -> Progress {
+    Progress {
+        epoch: Epoch(epoch),
+        generation: Generation(0),
+        topic_id: "t".to_owned(),
+        next_offset,
+        watermark: Wall(5),
+        marks: Default::default(),
+    }
+}
+
+#[test]
+fn a_directory_in_use_is_refused_and_its_holder_named() {
+    let dir = directory();
+    let held = Database::open(&Options::at(dir.path())).expect("it opens");
+    let refused = Database::open(&Options::at(dir.path())).err().expect("it is in use");
+    assert!(matches!(refused, OpenError::InUse { .. }));
+    let text = refused.to_string();
+    assert!(text.contains(&dir.path().display().to_string()), "{text}");
+    assert!(text.contains(&format!("process {}", std::process::id())), "{text}");
+    drop(held);
+    Database::open(&Options::at(dir.path())).expect("it is free again");
+}
+
+#[test]
+fn a_path_that_is_no_directory_is_refused_by_name() {
+    let dir = directory();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "x").expect("a file can be made");
+    let refused = Database::open(&Options::at(&file)).err().expect("a file is no directory");
+    assert!(refused.to_string().contains("file"), "{refused}");
+}
+
+#[test]
+fn a_directory_with_something_else_in_its_place_is_refused() {
+    let dir = directory();
+    std::fs::create_dir(dir.path().join("db")).expect("a directory can be made");
+    std::fs::write(dir.path().join("db").join("version"), "nonsense").expect("a file can be made");
+    let refused = Database::open(&Options::at(dir.path())).err().expect("it cannot be read");
+    assert!(matches!(refused, OpenError::Database { .. }), "{refused}");
+}
+
+#[tokio::test]
+async fn a_restart_finds_every_shard_released_and_all_rows() {
+    let dir = directory();
+    let store = open(&dir);
+    assert!(store.bump(Shard(3), bump(0, 9)).await.expect("it answers"));
+    store.write_progress(Shard(3), progress(1, 7), 20).await.expect("it answers");
+    store.write([payload(1, 40_000)].into()).await.expect("it answers");
+    drop(store);
+    let store = open(&dir);
+    let owner = store.owner(Shard(3)).await.expect("it answers");
+    assert_eq!((owner.epoch, owner.released_epoch, owner.owner), (Epoch(1), Epoch(1), 9));
+    assert_eq!(store.progress(Shard(3)).await.expect("it answers"), Some(progress(1, 7)));
+    let bytes = store.payload(Shard(1), place(1)).await.expect("it answers");
+    assert_eq!(bytes.map(|bytes| bytes.len()), Some(40_000));
+    store.write_progress(Shard(3), progress(1, 6), 19).await.expect("it answers");
+    assert_eq!(store.progress(Shard(3)).await.expect("it answers"), Some(progress(1, 7)));
+    assert!(
+        !store.bump(Shard(3), bump(0, 9)).await.expect("it answers"),
+        "epochs go on from where they were"
+    );
+}
+
+#[tokio::test]
+async fn of_changes_to_one_row_in_one_batch_the_last_that_applies_stays() {
+    let dir = directory();
+    let store = open(&dir);
+    let writes = (0..200).map(|n| store.write_progress(Shard(0), progress(1, n), n));
+    assert!(join_all(writes).await.into_iter().all(|answer| answer.is_ok()));
+    let bumps = (0..50).map(|n| store.bump(Shard(0), bump(n, u128::from(n))));
+    assert!(join_all(bumps).await.into_iter().all(|answer| answer.expect("it answers")));
+    assert_last(&store).await;
+    drop(store);
+    assert_last(&open(&dir)).await;
+}
+
+async fn assert_last(store: &EmbeddedStore) {
+    assert_eq!(store.progress(Shard(0)).await.expect("it answers"), Some(progress(1, 199)));
+    assert_eq!(store.owner(Shard(0)).await.expect("it answers").epoch, Epoch(50));
+}
+
+#[tokio::test]
+async fn a_row_too_large_is_refused_by_its_index_and_nothing_is_written() {
+    let dir = directory();
+    let store = open(&dir);
+    let rows: Arc<[Row]> = [payload(1, 10), payload(2, super::ROW_BYTES_MAX + 1)].into();
+    let refused = store.write(rows).await.expect_err("it is too large");
+    assert!(matches!(refused, Error::RowRefused { index: 1, .. }), "{refused}");
+    assert_eq!(store.payload(Shard(1), place(1)).await.expect("it answers"), None);
+}
+
+#[tokio::test]
+async fn without_free_disk_space_writes_are_unavailable_and_reads_go_on() {
+    let dir = directory();
+    let options = Options { disk_reserve_bytes: u64::MAX, ..Options::at(dir.path()) };
+    let store = EmbeddedStore::new(&Database::open(&options).expect("it opens"));
+    let refused = store.write([payload(1, 10)].into()).await.expect_err("there is no room");
+    assert!(matches!(&refused, Error::Unavailable(text) if text.contains("disk nearly full")), "{refused}");
+    let refused = store.bump(Shard(0), bump(0, 1)).await.expect_err("there is no room");
+    assert!(matches!(refused, Error::Unavailable(_)), "{refused}");
+    assert_eq!(store.owner(Shard(0)).await.expect("it answers").epoch, Epoch(0));
+    assert_eq!(store.payload(Shard(1), place(1)).await.expect("it answers"), None);
+}

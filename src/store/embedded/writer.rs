@@ -1,0 +1,236 @@
+//! The one thread that writes: group commit.
+//!
+//! It takes every change waiting, stages them in order in one batch, makes the batch durable with one fsync, and then
+//! answers them all. Changes that compare (owner rows, offsets) compare against what is staged, so that they are
+//! linearizable without a lock. While an fsync runs the next batch gathers; an idle writer adds no delay.
+//!
+//! The batch is written with `PersistMode::SyncData`: fjall then writes its journal, calls `fdatasync` on it, and
+//! only after that applies the rows to memory, so that a reader never sees what a crash could take back. A failed
+//! commit poisons the database for good, so staged state needs no way back: from then on everything is refused.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use fjall::{OwnedWriteBatch, PersistMode, Slice};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use super::db::{Failure, Table, Tables};
+use super::meta::Staged;
+
+/// Most changes of one batch.
+const BATCH_CHANGES_MAX: usize = 4_096;
+/// A batch takes no further change from this size on, in bytes.
+const BATCH_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Sealed memtables of a table at which the writer waits for the flush. fjall itself would wait from four on, without
+/// end should its flush have failed.
+const SEALED_MEMTABLES_MAX: usize = 3;
+/// How long the writer waits before it looks at the flush again.
+const FLUSH_POLL: Duration = Duration::from_millis(5);
+
+/// A change to the tables.
+pub(super) trait Change: Send {
+    /// Puts its rows into the batch, seeing all changes before it.
+    fn stage(&mut self, batch: &mut Batch<'_>);
+    /// Says how it ended.
+    fn settle(self: Box<Self>, outcome: Result<(), Failure>);
+}
+
+/// A change on its way, with the room it takes.
+pub(super) struct Job {
+    /// The change.
+    pub(super) change: Box<dyn Change>,
+    /// Its size in bytes.
+    pub(super) bytes: usize,
+    /// Given back when it is settled.
+    pub(super) _room: OwnedSemaphorePermit,
+}
+
+/// The rows of one batch.
+pub(crate) struct Batch<'a> {
+    rows: OwnedWriteBatch,
+    tables: &'a Tables,
+    /// The rows that are compared before they change.
+    pub(super) staged: &'a mut Staged,
+}
+
+impl Batch<'_> {
+    /// Puts a row; the last of one key in a batch stays.
+    pub(crate) fn put(&mut self, table: Table, key: impl Into<Slice>, data: impl Into<Slice>) {
+        self.rows.insert(self.tables.of(table), key, data);
+    }
+
+    /// Takes a row away.
+    pub(crate) fn remove(&mut self, table: Table, key: impl Into<Slice>) {
+        self.rows.remove(self.tables.of(table), key);
+    }
+}
+
+/// A change made of two functions: `stage` puts rows and gives the answer, `published` runs on the writer once they
+/// are durable, before the answer goes out.
+pub(super) struct Ask<T, S, P> {
+    stage: Option<S>,
+    published: P,
+    staged: Option<T>,
+    answer: oneshot::Sender<Result<T, Failure>>,
+}
+
+impl<T, S, P> Ask<T, S, P>
+where
+    T: Send,
+    S: FnOnce(&mut Batch<'_>) -> T + Send,
+    P: FnOnce(&T) + Send,
+{
+    /// The change and where its answer comes.
+    pub(super) fn new(stage: S, published: P) -> (Ask<T, S, P>, oneshot::Receiver<Result<T, Failure>>) {
+        let (answer, answered) = oneshot::channel();
+        (Ask { stage: Some(stage), published, staged: None, answer }, answered)
+    }
+}
+
+impl<T, S, P> Change for Ask<T, S, P>
+where
+    T: Send,
+    S: FnOnce(&mut Batch<'_>) -> T + Send,
+    P: FnOnce(&T) + Send,
+{
+    fn stage(&mut self, batch: &mut Batch<'_>) {
+        self.staged = self.stage.take().map(|stage| stage(batch));
+    }
+
+    fn settle(self: Box<Self>, outcome: Result<(), Failure>) {
+        let answer = match (outcome, self.staged) {
+            (Ok(()), Some(staged)) => {
+                (self.published)(&staged);
+                Ok(staged)
+            }
+            (Ok(()), None) => Err(Failure::Restart("a change was answered that was never staged".to_owned())),
+            (Err(failure), _) => Err(failure),
+        };
+        // Whoever asked may have stopped waiting.
+        let _ = self.answer.send(answer);
+    }
+}
+
+/// Since when the writer has been at its present batch, for liveness.
+#[derive(Clone)]
+pub(super) struct Busy {
+    anchor: Instant,
+    /// Milliseconds after the anchor, plus 1; 0 = idle.
+    since: Arc<AtomicU64>,
+}
+
+impl Busy {
+    /// Idle.
+    pub(super) fn new() -> Busy {
+        Busy { anchor: Instant::now(), since: Arc::new(AtomicU64::new(0)) }
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.anchor.elapsed().as_millis()).unwrap_or(u64::MAX - 1)
+    }
+
+    fn begin(&self) {
+        self.since.store(self.now_ms() + 1, Ordering::Relaxed);
+    }
+
+    fn end(&self) {
+        self.since.store(0, Ordering::Relaxed);
+    }
+
+    /// Milliseconds that the present batch has taken so far; 0 when idle.
+    pub(super) fn ms(&self) -> u64 {
+        match self.since.load(Ordering::Relaxed) {
+            0 => 0,
+            since => self.now_ms().saturating_sub(since - 1),
+        }
+    }
+}
+
+/// The writer's own state.
+pub(super) struct Writer {
+    /// The tables.
+    pub(super) tables: Tables,
+    /// Rows as of the last change staged.
+    pub(super) staged: Staged,
+    /// For free space.
+    pub(super) dir: PathBuf,
+    /// Free space below which nothing is written, in bytes.
+    pub(super) disk_reserve_bytes: u64,
+    /// For liveness.
+    pub(super) busy: Busy,
+    /// Set by the first commit that failed.
+    pub(super) failed: Option<Failure>,
+}
+
+impl Writer {
+    /// Runs until every sender is gone and all they sent is answered.
+    pub(super) fn run(mut self, queue: &Receiver<Job>) {
+        while let Ok(first) = queue.recv() {
+            self.busy.begin();
+            let mut bytes = first.bytes;
+            let mut jobs = vec![first];
+            while jobs.len() < BATCH_CHANGES_MAX && bytes < BATCH_BYTES_MAX {
+                let Ok(job) = queue.try_recv() else { break };
+                bytes += job.bytes;
+                jobs.push(job);
+            }
+            let outcome = self.write(&mut jobs);
+            for job in jobs {
+                job.change.settle(outcome.clone());
+            }
+            self.busy.end();
+        }
+    }
+
+    fn write(&mut self, jobs: &mut [Job]) -> Result<(), Failure> {
+        self.admit()?;
+        let rows = self.tables.database.batch().durability(Some(PersistMode::SyncData));
+        let mut batch = Batch { rows, tables: &self.tables, staged: &mut self.staged };
+        for job in jobs {
+            job.change.stage(&mut batch);
+        }
+        batch.rows.commit().map_err(|error| {
+            let failure = Failure::of_write(&error);
+            tracing::error!(error = %failure, dir = %self.dir.display(), "embedded store cannot write: restart it");
+            self.failed = Some(match &failure {
+                Failure::Unavailable(text) => Failure::Restart(format!("a write failed before: {text}")),
+                lasting => lasting.clone(),
+            });
+            failure
+        })
+    }
+
+    /// Refuses a batch before anything of it is staged: these refusals pass by themselves or by a restart.
+    fn admit(&mut self) -> Result<(), Failure> {
+        if let Some(failure) = &self.failed {
+            return Err(failure.clone());
+        }
+        let free = free_bytes(&self.dir)?;
+        if free < self.disk_reserve_bytes {
+            return Err(Failure::Unavailable(format!(
+                "disk nearly full: {free} bytes free under {}, {} are kept free",
+                self.dir.display(),
+                self.disk_reserve_bytes
+            )));
+        }
+        self.await_flush()
+    }
+
+    fn await_flush(&self) -> Result<(), Failure> {
+        while self.tables.all().iter().any(|table| table.sealed_memtable_count() >= SEALED_MEMTABLES_MAX) {
+            // Answers whether the database still lives; writes out nothing that is not written out anyway.
+            self.tables.database.persist(PersistMode::Buffer).map_err(|error| Failure::of_write(&error))?;
+            std::thread::park_timeout(FLUSH_POLL);
+        }
+        Ok(())
+    }
+}
+
+fn free_bytes(dir: &std::path::Path) -> Result<u64, Failure> {
+    let stat = rustix::fs::statvfs(dir)
+        .map_err(|error| Failure::Unavailable(format!("{}: {error}", dir.display())))?;
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+}

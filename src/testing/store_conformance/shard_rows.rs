@@ -1,0 +1,78 @@
+//! The rows there are few of: progress, the cluster row, heartbeats.
+
+use std::collections::BTreeMap;
+
+use super::{BASE, Case, CheckFn, ok};
+use crate::model::{Epoch, Generation, OriginMark, Progress, Shard, Wall};
+use crate::store::{Cluster, Instance};
+
+pub(super) const CHECKS: &[(&str, CheckFn)] = &[
+    ("the_cluster_row_is_written_once", |case| Box::pin(cluster(case))),
+    ("a_shard_without_progress_has_none", |case| Box::pin(no_progress(case))),
+    ("progress_of_the_highest_epoch_counts", |case| Box::pin(highest_epoch(case))),
+    ("within_an_epoch_the_higher_stamp_stays", |case| Box::pin(higher_stamp(case))),
+    ("instances_with_a_heartbeat_are_listed", |case| Box::pin(instances(case))),
+];
+
+async fn cluster(case: Case) {
+    let other = Cluster { shards: 1, bucket_ms: 1, subs: 99, hash: "other".to_owned(), signing_key: [1; 32] };
+    assert_eq!(ok("cluster", case.store.cluster(other).await), case.cluster);
+    assert_eq!(ok("cluster", case.store.cluster(case.cluster.clone()).await), case.cluster);
+}
+
+fn progress(epoch: u64, next_offset: u64) -> Progress {
+    let mark = OriginMark { generation: Generation(1), origin_offset: next_offset, home_offset: 3 };
+    Progress {
+        epoch: Epoch(epoch),
+        generation: Generation(2),
+        topic_id: "p'4_x".to_owned(),
+        next_offset,
+        watermark: BASE,
+        marks: BTreeMap::from([(Shard(7), mark)]),
+    }
+}
+
+async fn no_progress(case: Case) {
+    assert_eq!(ok("progress", case.store.progress(case.shard(0)).await), None);
+}
+
+async fn highest_epoch(case: Case) {
+    let shard = case.shard(0);
+    for (epoch, offset, stamp) in [(2, 20, 1_000), (1, 99, 9_000), (10, 5, 1), (9, 88, 5_000), (10, 6, 2)] {
+        ok("write_progress", case.store.write_progress(shard, progress(epoch, offset), stamp).await);
+    }
+    assert_eq!(ok("progress", case.store.progress(shard).await), Some(progress(10, 6)));
+    assert_eq!(ok("progress", case.store.progress(case.shard(1)).await), None);
+}
+
+async fn higher_stamp(case: Case) {
+    let shard = case.shard(0);
+    let base = 1_900_000_000_000_000;
+    for (offset, stamp) in [(5, base + 5), (7, base + 7), (6, base + 6), (1, 1)] {
+        ok("write_progress", case.store.write_progress(shard, progress(3, offset), stamp).await);
+    }
+    assert_eq!(ok("progress", case.store.progress(shard).await), Some(progress(3, 7)));
+    // The same again is a replay.
+    ok("write_progress", case.store.write_progress(shard, progress(3, 7), base + 7).await);
+    assert_eq!(ok("progress", case.store.progress(shard).await), Some(progress(3, 7)));
+}
+
+async fn instances(case: Case) {
+    let instance = |name: &str, seen_at: Wall| Instance {
+        name: format!("{name}-{}", case.number),
+        dc: "dc'1".to_owned(),
+        advertise: "http://127.0.0.1:7420".to_owned(),
+        version: "0.1.0".to_owned(),
+        started_at: BASE,
+        seen_at,
+    };
+    for beat in [instance("b", BASE), instance("ä", BASE), instance("b", BASE.plus_ms(5))] {
+        ok("beat", case.store.beat(beat).await);
+    }
+    let found = ok("instances", case.store.instances().await);
+    let of_run: Vec<_> =
+        found.iter().filter(|row| row.name.ends_with(&format!("-{}", case.number))).collect();
+    assert_eq!(of_run.len(), 2, "{of_run:?}");
+    assert!(of_run.contains(&&instance("b", BASE.plus_ms(5))), "{of_run:?}");
+    assert!(of_run.contains(&&instance("ä", BASE)), "{of_run:?}");
+}

@@ -1,0 +1,287 @@
+//! The fields of each verb, with their bounds and defaults.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+
+use super::envelope::{Envelope, nearest_type};
+use super::fault::{Fault, nearest, shown};
+use super::fields::{Field, Fields};
+use super::{Rules, canonical, short_hash};
+use crate::model::limits::{
+    ATTEMPTS_MAX, DUE_AHEAD_MS_MAX, LABELS_MAX, NAME_BYTES_MAX, TEXT_BYTES_MAX, TIMEOUT_MS_MAX,
+};
+use crate::model::{
+    Due, Event, HandlerName, Misfire, OnConflict, Payload, QueueName, RejectReason, RetryPolicy, TaskContent,
+    TaskId, Verb, Wall,
+};
+use crate::wire::time::Round;
+
+/// What an event asks for, before its fields are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Word {
+    Schedule,
+    Cancel,
+    Reschedule,
+}
+
+const PLAIN_TYPES: [(&str, Word); 3] =
+    [("schedule", Word::Schedule), ("cancel", Word::Cancel), ("reschedule", Word::Reschedule)];
+
+/// The types of CloudEvents that are schedule events.
+pub(super) const CLOUD_EVENT_TYPES: [(&str, Word); 3] = [
+    ("dueline.task.schedule.v1", Word::Schedule),
+    ("dueline.task.cancel.v1", Word::Cancel),
+    ("dueline.task.reschedule.v1", Word::Reschedule),
+];
+
+/// The fields of a schedule, `type` included.
+pub(super) const SCHEDULE_FIELDS: &[&str] = &[
+    "type",
+    "queue",
+    "id",
+    "due_at",
+    "delay",
+    "handler",
+    "payload",
+    "priority",
+    "collection",
+    "timeout",
+    "expires_at",
+    "misfire",
+    "misfire_grace",
+    "on_conflict",
+    "on_failure",
+    "on_dead",
+    "labels",
+    "created_by",
+    "retry",
+    "reason",
+];
+pub(super) const CANCEL_FIELDS: &[&str] = &["type", "queue", "id", "reason"];
+pub(super) const RESCHEDULE_FIELDS: &[&str] = &["type", "queue", "id", "due_at", "delay", "reason"];
+const RETRY_FIELDS: &[&str] = &["max_attempts", "initial", "factor", "max", "jitter"];
+/// Fields of the design that this version does not have.
+const UNSUPPORTED_FIELDS: [&str; 4] = ["recurring", "cron", "depends_on", "dependencies"];
+const UNSUPPORTED_TYPES: [&str; 1] = ["recurring"];
+
+const DUE_AHEAD_MAX: u64 = DUE_AHEAD_MS_MAX as u64;
+const TEN_YEARS: &str = "ten years (3653 days)";
+const PRIORITY_DEFAULT: u8 = 5;
+
+impl Word {
+    /// The verb of a plain event's `type`.
+    pub(super) fn of_plain(word: &str) -> Result<Word, (RejectReason, String)> {
+        let near = || nearest(word, PLAIN_TYPES.map(|(name, _)| name));
+        Word::find(word, &PLAIN_TYPES, near)
+    }
+
+    /// The verb of a CloudEvent's `type`.
+    pub(super) fn of_cloud_event(kind: &str) -> Result<Word, (RejectReason, String)> {
+        Word::find(kind, &CLOUD_EVENT_TYPES, || nearest_type(kind))
+    }
+
+    fn find(
+        word: &str,
+        known: &[(&str, Word)],
+        near: impl Fn() -> String,
+    ) -> Result<Word, (RejectReason, String)> {
+        if UNSUPPORTED_TYPES.contains(&word) {
+            return Err((RejectReason::Unsupported, format!("{} is not in this version", shown(word))));
+        }
+        let found = known.iter().find(|(name, _)| *name == word);
+        found.map(|(_, verb)| *verb).ok_or_else(|| {
+            (RejectReason::UnknownType, format!("is {}, which no event has{}", shown(word), near()))
+        })
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Word::Schedule => "schedule",
+            Word::Cancel => "cancel",
+            Word::Reschedule => "reschedule",
+        }
+    }
+
+    fn fields(self) -> &'static [&'static str] {
+        match self {
+            Word::Schedule => SCHEDULE_FIELDS,
+            Word::Cancel => CANCEL_FIELDS,
+            Word::Reschedule => RESCHEDULE_FIELDS,
+        }
+    }
+}
+
+/// The event in an envelope, as of the time its record was appended.
+pub(super) fn event(envelope: Envelope<'_>, appended: Wall, rules: &Rules) -> Result<Event, Fault> {
+    let Envelope { verb: word, fields, event_id_hash, traceparent } = envelope;
+    if let Some(field) = UNSUPPORTED_FIELDS.iter().find_map(|name| fields.get(name)) {
+        return Err(unsupported(&field, "is not in this version"));
+    }
+    fields.only(word.fields(), &format!("a {} event", word.text()))?;
+    let queue = fields.get("queue").map(|field| field.name(QueueName::new)).transpose()?;
+    let id = fields.get("id").map(|field| field.name(TaskId::new)).transpose()?;
+    let reason = fields.get("reason").map(|field| field.text_up_to(TEXT_BYTES_MAX)).transpose()?;
+    let verb = match word {
+        Word::Schedule => {
+            let due = due(&fields, appended)?.unwrap_or(Due::Now);
+            Verb::Schedule(due, Box::new(content(&fields, traceparent, rules)?))
+        }
+        Word::Cancel => Verb::Cancel,
+        Word::Reschedule => {
+            let missing = "is missing; a reschedule says the new time by due_at or delay";
+            let due = due(&fields, appended)?;
+            Verb::Reschedule(due.ok_or_else(|| Fault::invalid(fields.pointer("due_at"), missing))?)
+        }
+    };
+    if id.is_none() && word != Word::Schedule {
+        let missing = format!("is missing; a {} says which task it means", word.text());
+        return Err(Fault::invalid(fields.pointer("id"), missing));
+    }
+    let content_hash = content_hash(word, &fields);
+    Ok(Event { queue, id, verb, content_hash, event_id_hash, reason: reason.map(|text| text.into_owned()) })
+}
+
+/// The hash of the verb and of every field given, as it was given.
+fn content_hash(word: Word, fields: &Fields<'_>) -> [u8; 16] {
+    let mut bytes = Vec::with_capacity(fields.len() * 5 / 4);
+    canonical::write_text(b'e', word.text(), &mut bytes);
+    for (name, field) in fields.iter() {
+        canonical::write_text(b's', name, &mut bytes);
+        canonical::write_value(field.raw, &mut bytes);
+    }
+    short_hash(Sha256::new_with_prefix(&bytes))
+}
+
+fn unsupported(field: &Field<'_>, detail: &str) -> Fault {
+    Fault::field(RejectReason::Unsupported, field.pointer.clone(), detail)
+}
+
+fn due(fields: &Fields<'_>, appended: Wall) -> Result<Option<Due>, Fault> {
+    match (fields.get("due_at"), fields.get("delay")) {
+        (None, None) => Ok(None),
+        (Some(_), Some(delay)) => Err(delay.invalid("is given together with due_at; give one of them")),
+        (None, Some(delay)) => delay.duration_ms(0..=DUE_AHEAD_MAX, TEN_YEARS).map(Due::After).map(Some),
+        (Some(due_at), None) => {
+            let at = due_at.time(Round::Up)?;
+            if at > appended.plus_ms(DUE_AHEAD_MS_MAX) {
+                let text = shown(&due_at.text()?);
+                let detail =
+                    format!("is {text}; at most {TEN_YEARS} after the record was appended are allowed");
+                return Err(due_at.invalid(detail));
+            }
+            Ok(Some(Due::At(at)))
+        }
+    }
+}
+
+fn content(fields: &Fields<'_>, traceparent: Option<Arc<str>>, rules: &Rules) -> Result<TaskContent, Fault> {
+    refuse_policies_of_later_versions(fields)?;
+    let arc = |name| match fields.get(name) {
+        None => Ok(None),
+        Some(field) => field.tag(TEXT_BYTES_MAX).map(|text| Some(Arc::from(text))),
+    };
+    let word = |name, words: &[(&str, _)]| fields.get(name).map(|field| field.word(words)).transpose();
+    Ok(TaskContent {
+        handler: handler(fields, rules)?,
+        payload: payload(fields, rules)?,
+        priority: fields.get("priority").map_or(Ok(PRIORITY_DEFAULT), |f| f.whole(0..=9).map(|n| n as u8))?,
+        collection: arc("collection")?,
+        timeout_ms: duration(fields, "timeout", 1, TIMEOUT_MS_MAX, "24h")?,
+        expires_at: fields.get("expires_at").map(|field| field.time(Round::Down)).transpose()?,
+        misfire: word("misfire", &[("run", Misfire::Run), ("skip", Misfire::Skip)])?.unwrap_or(Misfire::Run),
+        misfire_grace_ms: duration(fields, "misfire_grace", 0, DUE_AHEAD_MAX, TEN_YEARS)?.unwrap_or(0),
+        on_conflict: on_conflict(fields)?,
+        retry: fields.get("retry").map(|field| retry(&field.fields()?)).transpose()?,
+        labels: fields.get("labels").map_or(Ok(BTreeMap::new()), |field| labels(&field))?,
+        created_by: arc("created_by")?,
+        traceparent,
+    })
+}
+
+fn refuse_policies_of_later_versions(fields: &Fields<'_>) -> Result<(), Fault> {
+    for (name, ours, later) in [("on_failure", "block", "park"), ("on_dead", "continue", "stop")] {
+        let Some(field) = fields.get(name) else { continue };
+        if field.word(&[(ours, false), (later, true)])? {
+            return Err(unsupported(&field, &format!("is \"{later}\", which is not in this version")));
+        }
+    }
+    Ok(())
+}
+
+fn on_conflict(fields: &Fields<'_>) -> Result<OnConflict, Fault> {
+    let words =
+        [("replace", OnConflict::Replace), ("keep", OnConflict::Keep), ("reject", OnConflict::Reject)];
+    fields.get("on_conflict").map_or(Ok(OnConflict::Replace), |field| field.word(&words))
+}
+
+fn duration(
+    fields: &Fields<'_>,
+    name: &str,
+    least: u64,
+    most: u64,
+    in_words: &str,
+) -> Result<Option<u64>, Fault> {
+    fields.get(name).map(|field| field.duration_ms(least..=most, in_words)).transpose()
+}
+
+fn handler(fields: &Fields<'_>, rules: &Rules) -> Result<HandlerName, Fault> {
+    let missing =
+        || Fault::invalid(fields.pointer("handler"), "is missing; it names the handler that runs the task");
+    let field = fields.get("handler").ok_or_else(missing)?;
+    let handler = field.name(HandlerName::new)?;
+    if rules.handlers.knows(handler.as_str()) {
+        return Ok(handler);
+    }
+    let detail = if handler.as_str().contains("://") {
+        "is a URL that an event may not name; name a handler of the config".to_owned()
+    } else {
+        let near = nearest(handler.as_str(), rules.handlers.names.iter().map(String::as_str));
+        format!("is {}, and no handler has this name{near}", shown(handler.as_str()))
+    };
+    Err(Fault::field(RejectReason::UnknownHandler, field.pointer, detail))
+}
+
+fn payload(fields: &Fields<'_>, rules: &Rules) -> Result<Payload, Fault> {
+    let Some(field) = fields.get("payload") else { return Ok(Payload::Inline(b"{}".as_slice().into())) };
+    let (bytes, max) = (field.raw.get().as_bytes(), rules.payload_bytes_max);
+    if bytes.len() > max {
+        let detail = format!("is {} bytes long; at most {max} are allowed", bytes.len());
+        return Err(field.invalid(detail).because(RejectReason::TooLarge));
+    }
+    Ok(Payload::Inline(bytes.into()))
+}
+
+/// A policy whose missing parts are those of [`RetryPolicy::default`].
+fn retry(fields: &Fields<'_>) -> Result<RetryPolicy, Fault> {
+    fields.only(RETRY_FIELDS, "a retry policy")?;
+    let number = |name, range, default| fields.get(name).map_or(Ok(default), |field| field.number(range));
+    let default = RetryPolicy::default();
+    let max_attempts = fields.get("max_attempts").map(|field| field.whole(1..=ATTEMPTS_MAX)).transpose()?;
+    Ok(RetryPolicy {
+        max_attempts: max_attempts.unwrap_or(default.max_attempts),
+        initial_ms: duration(fields, "initial", 0, DUE_AHEAD_MAX, TEN_YEARS)?.unwrap_or(default.initial_ms),
+        factor: number("factor", 1.0..=100.0, default.factor)?,
+        max_ms: duration(fields, "max", 0, DUE_AHEAD_MAX, TEN_YEARS)?.unwrap_or(default.max_ms),
+        jitter: number("jitter", 0.0..=1.0, default.jitter)?,
+    })
+}
+
+fn labels(field: &Field<'_>) -> Result<BTreeMap<String, String>, Fault> {
+    let fields = field.fields()?;
+    let count = fields.iter().count();
+    if count > LABELS_MAX {
+        return Err(field.invalid(format!("has {count} labels; at most {LABELS_MAX} are allowed")));
+    }
+    let mut labels = BTreeMap::new();
+    for (name, field) in fields.iter() {
+        if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
+            let detail =
+                format!("has a name that is not 1 to {NAME_BYTES_MAX} bytes without control characters");
+            return Err(field.invalid(detail));
+        }
+        labels.insert(name.to_owned(), field.text_up_to(TEXT_BYTES_MAX)?.into_owned());
+    }
+    Ok(labels)
+}

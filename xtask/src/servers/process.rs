@@ -1,0 +1,250 @@
+//! Server processes: start them so that they outlive this one, know them again, end them.
+//!
+//! A process is known by its id, its start time and a marker on its command line. All three must
+//! agree before a signal is sent, and the signal goes through a pidfd opened before the check, so a
+//! recycled id is never hit. Linux only, as it reads /proc.
+
+use super::state;
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+const KILL_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// Where one server lives.
+#[derive(Debug)]
+pub(super) struct Site {
+    /// Path of the `java` program.
+    pub(super) java: PathBuf,
+    /// Folder of its jars.
+    pub(super) jars: PathBuf,
+    /// Its folder in the run: configuration, data and log.
+    pub(super) dir: PathBuf,
+}
+
+impl Site {
+    /// Writes a file of the configuration folder, which leads the class path; returns its path.
+    pub(super) fn configure(&self, name: &str, text: &str) -> Result<String> {
+        let conf = self.dir.join("conf");
+        state::make_dir(&conf)?;
+        let path = conf.join(name);
+        fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+        Ok(path.display().to_string())
+    }
+
+    /// How to run a main class of the jars.
+    pub(super) fn launch(&self, jvm: &[&str], main: &[&str]) -> Launch {
+        let class_path = format!("{}:{}/*", self.dir.join("conf").display(), self.jars.display());
+        let jvm = jvm.iter().copied().chain(["-cp", &class_path]).map(str::to_owned).collect();
+        let main = main.iter().map(|arg| (*arg).to_owned()).collect();
+        Launch { java: self.java.clone(), jvm, main, dir: self.dir.clone(), log: self.log() }
+    }
+
+    /// Where its output goes.
+    pub(super) fn log(&self) -> PathBuf {
+        self.dir.join("server.log")
+    }
+}
+
+/// What to run: a JVM main class with its arguments.
+#[derive(Debug)]
+pub(super) struct Launch {
+    java: PathBuf,
+    /// Options before the main class.
+    jvm: Vec<String>,
+    /// The main class and its arguments.
+    main: Vec<String>,
+    dir: PathBuf,
+    log: PathBuf,
+}
+
+/// A started process, as written to the state file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Identity {
+    pub(super) pid: i32,
+    /// Clock ticks between boot and the start of the process.
+    started_ticks: u64,
+    /// An argument no other process has.
+    marker: String,
+}
+
+impl Launch {
+    /// The command that runs in the foreground, for tools that end by themselves.
+    pub(super) fn command(&self) -> Command {
+        let mut command = Command::new(&self.java);
+        command.args(&self.jvm).args(&self.main).current_dir(&self.dir).env_remove("CLASSPATH");
+        command
+    }
+
+    /// Starts the process in a session of its own, so that neither the end of this task nor a
+    /// terminal's signals reach it.
+    pub(super) fn start(&self, marker: &str) -> Result<Identity> {
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&self.log)
+            .with_context(|| format!("opening the log {}", self.log.display()))?;
+        let child = Command::new("setsid")
+            .arg(&self.java)
+            .args(&self.jvm)
+            .arg(marker)
+            .args(&self.main)
+            .current_dir(&self.dir)
+            .env_remove("CLASSPATH")
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().context("sharing the log between stdout and stderr")?)
+            .stderr(log)
+            .spawn()
+            .context("starting `setsid java`: is util-linux installed?")?;
+        let pid = i32::try_from(child.id()).context("a process id beyond 31 bits")?;
+        let stat = Stat::read(pid).with_context(|| format!("process {pid} ended at once"))?;
+        Ok(Identity { pid, started_ticks: stat.started_ticks, marker: marker.to_owned() })
+    }
+}
+
+impl Identity {
+    /// Whether this very process still runs. One that ended but was not yet reaped does not.
+    ///
+    /// The command line is empty for an instant after the start, and again while a killed process
+    /// loses its threads; the other two marks decide then.
+    pub(super) fn alive(&self) -> bool {
+        let present =
+            Stat::read(self.pid).is_some_and(|stat| stat.started_ticks == self.started_ticks && !stat.ended);
+        present
+            && fs::read(format!("/proc/{}/cmdline", self.pid)).is_ok_and(|line| {
+                line.is_empty() || line.split(|byte| *byte == 0).any(|arg| arg == self.marker.as_bytes())
+            })
+    }
+
+    /// Asks the process to end and gives it `grace` before killing it. Does nothing to a process
+    /// that is gone or is another one.
+    pub(super) fn end(&self, grace: Duration) -> Result<()> {
+        if self.signal(Signal::TERM)? && !self.wait_gone(grace) {
+            self.kill()?;
+        }
+        Ok(())
+    }
+
+    /// Kills the process without warning and waits until it is gone.
+    pub(super) fn kill(&self) -> Result<()> {
+        if self.signal(Signal::KILL)? && !self.wait_gone(KILL_WAIT_MAX) {
+            bail!("process {} is still there {KILL_WAIT_MAX:?} after SIGKILL", self.pid);
+        }
+        Ok(())
+    }
+
+    /// Sends a signal if the process is still the one that was started; says whether it was.
+    fn signal(&self, signal: Signal) -> Result<bool> {
+        let Some(pid) = Pid::from_raw(self.pid) else { return Ok(false) };
+        let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else { return Ok(false) };
+        if !self.alive() {
+            return Ok(false);
+        }
+        match pidfd_send_signal(handle, signal) {
+            Ok(()) => Ok(true),
+            Err(rustix::io::Errno::SRCH) => Ok(false),
+            Err(error) => Err(error).with_context(|| format!("signalling process {}", self.pid)),
+        }
+    }
+
+    fn wait_gone(&self, limit: Duration) -> bool {
+        let deadline = Instant::now() + limit;
+        while self.alive() {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+        true
+    }
+}
+
+/// What /proc/PID/stat says of a process.
+struct Stat {
+    ended: bool,
+    started_ticks: u64,
+}
+
+impl Stat {
+    fn read(pid: i32) -> Option<Stat> {
+        Stat::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// The name in parentheses may hold anything, so fields are counted from its end.
+    ///
+    /// A killed process first loses its main thread and turns into a zombie; its ports are free only
+    /// when the other threads are gone too.
+    fn parse(line: &str) -> Option<Stat> {
+        let (_, fields) = line.rsplit_once(") ")?;
+        let mut fields = fields.split(' ');
+        let zombie = matches!(fields.next()?, "Z" | "X");
+        let threads: u64 = fields.nth(16)?.parse().ok()?;
+        let started_ticks = fields.nth(1)?.parse().ok()?;
+        Some(Stat { ended: zombie && threads <= 1, started_ticks })
+    }
+}
+
+/// The last lines of a log, for an error message.
+pub(super) fn tail(log: &Path, lines_max: usize) -> String {
+    let text = fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(lines_max)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sleeper() -> (std::process::Child, Identity) {
+        let child = Command::new("sleep").arg("60").spawn().unwrap();
+        while fs::read(format!("/proc/{}/cmdline", child.id())).unwrap().is_empty() {}
+        let pid = i32::try_from(child.id()).unwrap();
+        let started_ticks = Stat::read(pid).unwrap().started_ticks;
+        (child, Identity { pid, started_ticks, marker: "60".to_owned() })
+    }
+
+    fn stat(state: &str, threads: u64) -> Stat {
+        let before = (4..20).map(|field| field.to_string()).collect::<Vec<_>>().join(" ");
+        Stat::parse(&format!("7 (a) S (b) {state} {before} {threads} 21 4711 23")).unwrap()
+    }
+
+    #[test]
+    fn fields_are_found_behind_a_hostile_name() {
+        assert_eq!(stat("R", 1).started_ticks, 4711);
+    }
+
+    #[test]
+    fn a_zombie_has_ended_once_its_last_thread_has() {
+        assert!(!stat("S", 1).ended);
+        assert!(!stat("Z", 2).ended);
+        assert!(stat("Z", 1).ended);
+    }
+
+    #[test]
+    fn a_recycled_id_is_never_signalled() {
+        let (mut child, identity) = sleeper();
+        let other_start = Identity { started_ticks: identity.started_ticks + 1, ..identity.clone() };
+        let other_marker = Identity { marker: "61".to_owned(), ..identity.clone() };
+        for stranger in [other_start, other_marker] {
+            assert!(!stranger.alive());
+            stranger.kill().unwrap();
+        }
+        assert!(identity.alive());
+        identity.kill().unwrap();
+        assert!(!identity.alive(), "a zombie counts as ended");
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_process_that_obeys_is_ended_within_the_grace() {
+        let (mut child, identity) = sleeper();
+        identity.end(Duration::from_secs(60)).unwrap();
+        assert!(!identity.alive());
+        child.wait().unwrap();
+    }
+}

@@ -1,0 +1,176 @@
+//! `cargo xtask test`: one command from a clean checkout to every test of the workspace run.
+//!
+//! It installs or names what is absent, builds, starts the servers that do not run yet, tells the
+//! tests where everything is by environment variables, and ends what it started. What cannot be
+//! had is an error, never a quiet skip; `--no-servers` is the loud way round. A run that is
+//! interrupted leaves its servers for the next one; `cargo xtask servers down` ends them.
+//!
+//! | variable | value |
+//! |---|---|
+//! | DUELINE_TEST_KAFKA, DUELINE_TEST_CASSANDRA | host:port |
+//! | DUELINE_TEST_PYTHON | a Python with `confluent_kafka` and `kafka` |
+//! | DUELINE_TEST_KCAT | the program |
+
+use crate::servers::{self, Up};
+use crate::{clients, packages, say, workspace};
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+/// How to test.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Start no servers and want no clients: tests on real servers run only where
+    /// DUELINE_TEST_KAFKA and DUELINE_TEST_CASSANDRA are set already
+    #[arg(long)]
+    no_servers: bool,
+    /// Passed to the test programs, for example part of a test's name
+    #[arg(last = true)]
+    arguments: Vec<String>,
+}
+
+type Variables = Vec<(&'static str, OsString)>;
+
+/// Runs `cargo xtask test`.
+pub(crate) fn run(options: Options) -> Result<ExitCode> {
+    let begun = Instant::now();
+    packages::install(&packages::BUILD)?;
+    if options.no_servers {
+        say::line("--no-servers: NOT started are Kafka and Cassandra, tests on real servers are SKIPPED");
+    } else {
+        packages::install(&[packages::JAVA, packages::MAVEN, packages::KCAT, packages::PYTHON_VENV])?;
+    }
+    build()?;
+    let tally = if options.no_servers { test(&options, &Vec::new())? } else { test_on_servers(&options)? };
+    report(&tally, &options, begun.elapsed())?;
+    Ok(if tally.succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn test_on_servers(options: &Options) -> Result<Tally> {
+    let clients = clients::ensure()?;
+    let up = servers::up()?;
+    let variables = vec![
+        ("DUELINE_TEST_KAFKA", up.kafka.clone().into()),
+        ("DUELINE_TEST_CASSANDRA", up.cassandra.clone().into()),
+        ("DUELINE_TEST_PYTHON", clients.python.into()),
+        ("DUELINE_TEST_KCAT", clients.kcat.into()),
+    ];
+    let tally = test(options, &variables);
+    let ended = end(&up);
+    let tally = tally?;
+    ended?;
+    Ok(tally)
+}
+
+fn end(up: &Up) -> Result<()> {
+    if up.started.is_empty() {
+        say::line("the servers ran before and are left running");
+    }
+    servers::end_started(up)
+}
+
+fn cargo_test() -> Result<Command> {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command
+        .current_dir(workspace::root()?)
+        .args(["test", "--workspace", "--features", "testing", "--no-fail-fast"])
+        .stdin(Stdio::null());
+    Ok(command)
+}
+
+/// Builds before the servers start, so that they do not wait for a compiler.
+fn build() -> Result<()> {
+    let status = cargo_test()?.arg("--no-run").stdout(std::io::stderr()).status().context("running cargo")?;
+    if !status.success() {
+        bail!("the tests do not build: see the compiler's messages above");
+    }
+    Ok(())
+}
+
+fn test(options: &Options, variables: &Variables) -> Result<Tally> {
+    let mut command = cargo_test()?;
+    command.arg("--").args(&options.arguments).envs(variables.iter().cloned()).stdout(Stdio::piped());
+    let mut child = command.spawn().context("running cargo test")?;
+    let output = child.stdout.take().context("cargo test has no output")?;
+    let mut tally = Tally::default();
+    for line in BufReader::new(output).split(b'\n') {
+        let line = line.context("reading the output of cargo test")?;
+        let line = String::from_utf8_lossy(&line);
+        tally.count(&line);
+        say::data(line)?;
+    }
+    tally.succeeded = child.wait().context("waiting for cargo test")?.success();
+    Ok(tally)
+}
+
+fn report(tally: &Tally, options: &Options, took: Duration) -> Result<()> {
+    let Tally { programs, passed, failed, ignored, failures, succeeded } = tally;
+    for failure in failures {
+        say::data(format_args!("FAILED {failure}"))?;
+    }
+    let servers = if options.no_servers { "WITHOUT servers" } else { "with Kafka and Cassandra" };
+    let verdict = if *succeeded { "ok" } else { "FAILED" };
+    say::data(format_args!(
+        "{verdict}: {passed} passed, {failed} failed, {ignored} ignored in {programs} test programs, {servers}, {} s",
+        took.as_secs()
+    ))
+}
+
+/// What the test programs said.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Tally {
+    programs: u64,
+    passed: u64,
+    failed: u64,
+    ignored: u64,
+    /// Names of failed tests.
+    failures: Vec<String>,
+    /// Whether cargo ended with success, the only thing that decides.
+    succeeded: bool,
+}
+
+impl Tally {
+    fn count(&mut self, line: &str) {
+        if let Some(name) = line.strip_prefix("test ").and_then(|line| line.strip_suffix(" ... FAILED")) {
+            self.failures.push(name.to_owned());
+        }
+        let Some(counts) = line.strip_prefix("test result: ").and_then(|line| line.split_once(". ")) else {
+            return;
+        };
+        self.programs += 1;
+        for count in counts.1.split("; ") {
+            let Some((number, what)) = count.split_once(' ') else { continue };
+            let number: u64 = number.parse().unwrap_or(0);
+            match what {
+                "passed" => self.passed += number,
+                "failed" => self.failed += number,
+                "ignored" => self.ignored += number,
+                _ => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_all_programs_are_added_and_failures_named() {
+        let mut tally = Tally::default();
+        for line in [
+            "test engine::second_waits ... FAILED",
+            "test engine::first_runs ... ok",
+            "test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s",
+            "test result: ok. 4 passed; 0 failed; 2 ignored; 0 measured; 3 filtered out; finished in 1.00s",
+        ] {
+            tally.count(line);
+        }
+        let failures = vec!["engine::second_waits".to_owned()];
+        let want = Tally { programs: 2, passed: 5, failed: 1, ignored: 2, failures, succeeded: false };
+        assert_eq!(tally, want);
+    }
+}
