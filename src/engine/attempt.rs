@@ -170,7 +170,7 @@ impl Engine {
     pub(super) fn close(&mut self, place: Place, reason: CloseReason) {
         let Some(task) = self.window.get_mut(place) else { return };
         task.status = Status::Ending;
-        let key = task.key.clone();
+        let (key, handler) = (task.key.clone(), task.content.handler.clone());
         if let Some(queue) = self.queues.by_name.get_mut(&key.queue) {
             queue.candidate = None;
             queue.busy.insert(place);
@@ -178,7 +178,7 @@ impl Engine {
         self.attempts.last_seq += 1;
         let (epoch, seq, at) = (self.epoch(), self.attempts.last_seq, self.now.wall);
         self.push_fact(place, Fact::Closed { epoch, seq, at, reason }, Purpose::Closed(place));
-        self.observe(Observation::Closed(reason, key));
+        self.observe(Observation::Closed { reason, key, handler });
     }
 
     pub(super) fn task_payload_read(&mut self, place: Place, payload: Result<Option<Arc<[u8]>>, Failure>) {
@@ -333,10 +333,10 @@ impl Engine {
         self.free_slot(&handler);
         if let Some(called_at) = called_at {
             let run_ms = now.boot.ms_since(called_at);
-            self.observe(Observation::AttemptEnded { handler, outcome: end.outcome, run_ms });
+            self.observe(Observation::AttemptEnded { handler: handler.clone(), outcome: end.outcome, run_ms });
         }
         if let Some(reason) = ended.closed {
-            self.observe(Observation::Closed(reason, key));
+            self.observe(Observation::Closed { reason, key, handler });
         }
         self.push_fact(place, Fact::Ended(ended), Purpose::Ended(seq));
     }

@@ -59,7 +59,14 @@ pub enum Observation {
         run_ms: u64,
     },
     /// A task was closed without success.
-    Closed(CloseReason, TaskKey),
+    Closed {
+        /// Why.
+        reason: CloseReason,
+        /// The task.
+        key: TaskKey,
+        /// Its handler.
+        handler: HandlerName,
+    },
     /// An attempt starts again after an owner was lost.
     RepeatStart(TaskKey),
     /// An event was decided.
