@@ -130,7 +130,7 @@ pub enum Effect {
     Seek(u64, u64),
     /// Get the next records.
     Fetch(u64),
-    /// Stop reading the log.
+    /// Nothing more is fetched until the next seek.
     StopFetch,
     /// Commit this next offset: a hint.
     Commit(u64),

@@ -12,7 +12,7 @@ use prometheus::{
 
 /// One metric of each value of a closed label.
 #[derive(Clone, Debug)]
-pub struct Family<M> {
+pub(super) struct Family<M> {
     by_word: BTreeMap<&'static str, M>,
 }
 

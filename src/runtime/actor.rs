@@ -89,6 +89,15 @@ impl Actor {
             }
             self.drain();
             self.note_persisted();
+            self.forget_when_released();
+        }
+    }
+
+    /// Batches of a shard that is still held may need their records although nothing is fetched any more.
+    fn forget_when_released(&mut self) {
+        if self.engine.is_released() {
+            self.records.clear();
+            self.unpersisted.clear();
         }
     }
 

@@ -45,10 +45,7 @@ impl Actor {
                 self.answer_later(async move { Input::Sought(ticket, sought.await.map_err(log_failure)) });
             }
             Effect::Fetch(ticket) => self.fetch(ticket),
-            Effect::StopFetch => {
-                self.records.clear();
-                self.unpersisted.clear();
-            }
+            Effect::StopFetch => {}
             Effect::Commit(offset) => {
                 self.forget_records_below(offset);
                 self.shared.consumer.commit(self.shard, offset);

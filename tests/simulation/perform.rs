@@ -94,7 +94,7 @@ impl World {
             Observation::LeaseLost(_) => self.ledger.count("lapse"),
             Observation::RepeatStart(_) => self.ledger.count("takeover with open attempt"),
             Observation::Decided(decision) => self.ledger.count(decision.word()),
-            Observation::Closed(reason, _) => self.ledger.count(reason.word()),
+            Observation::Closed { reason, .. } => self.ledger.count(reason.word()),
             Observation::AttemptEnded { outcome, .. } => self.ledger.count(outcome.word()),
             Observation::Rejected(reason) => self.ledger.count(reason.word()),
             Observation::Phase(..)
