@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::model::{
-    AttemptToken, Boot, CloseReason, Ended, Fact, FactRow, HandlerName, Outcome, Place, Row, Started,
-    TaskContent, TaskKey, Wall, limits,
+    AttemptToken, Boot, CloseReason, Ended, Fact, FactRow, HandlerName, MarkKind, Outcome, Place, Row,
+    Started, TaskContent, TaskKey, Wall, limits,
 };
 
 use super::effect::{CallOrder, Effect, Observation, inline};
@@ -166,19 +166,33 @@ impl Engine {
         (skips && self.now.wall > late_at).then_some(CloseReason::Skipped)
     }
 
+    /// Stops a task that is marked and not under way. A start without an end would look open for ever, so it is closed.
+    pub(super) fn stop_marked(&mut self, place: Place, mark: MarkKind) {
+        let Some(task) = self.window.get_mut(place) else { return };
+        task.mark = Some(mark);
+        if task.counts.previous == Some(Outcome::Interrupted) {
+            self.close(place, CloseReason::Interrupted);
+        } else {
+            self.finish(place);
+        }
+    }
+
     /// Closes a task without an attempt.
     pub(super) fn close(&mut self, place: Place, reason: CloseReason) {
         let Some(task) = self.window.get_mut(place) else { return };
         task.status = Status::Ending;
-        let key = task.key.clone();
+        let (key, marked) = (task.key.clone(), task.mark.is_some());
+        self.unline_if(&key.queue, place);
         if let Some(queue) = self.queues.by_name.get_mut(&key.queue) {
-            queue.candidate = None;
             queue.busy.insert(place);
         }
+        self.pump(&key.queue);
         self.attempts.last_seq += 1;
         let (epoch, seq, at) = (self.epoch(), self.attempts.last_seq, self.now.wall);
         self.push_fact(place, Fact::Closed { epoch, seq, at, reason }, Purpose::Closed(place));
-        self.observe(Observation::Closed(reason, key));
+        if !marked {
+            self.observe(Observation::Closed(reason, key));
+        }
     }
 
     pub(super) fn task_payload_read(&mut self, place: Place, payload: Result<Option<Arc<[u8]>>, Failure>) {
@@ -433,9 +447,7 @@ impl Engine {
         let Some(hold) = self.attempts.holds.remove(&place) else { return };
         let Some(task) = self.window.get_mut(place) else { return };
         task.counts = Counts::after_interruption(&hold.started);
-        if task.mark.is_some() {
-            self.finish(place);
-        } else if task.counts.interruptions >= limits::INTERRUPTIONS_MAX {
+        if task.mark.is_some() || task.counts.interruptions >= limits::INTERRUPTIONS_MAX {
             self.close(place, CloseReason::Interrupted);
         } else {
             self.back_in_line(place);

@@ -125,6 +125,10 @@ impl Folded {
             }
         }
         if let Some(reason) = self.closed {
+            let stopped = self.mark.filter(|_| reason == CloseReason::Interrupted);
+            if let Some((_, mark)) = stopped {
+                return Next::Finished(state_of(mark));
+            }
             return Next::Finished(match reason {
                 CloseReason::Expired => TaskState::Expired,
                 CloseReason::Skipped => TaskState::Skipped,

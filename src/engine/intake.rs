@@ -560,11 +560,11 @@ impl Engine {
         let Some(task) = self.window.get_mut(place) else { return };
         let (name, status) = (task.key.queue.clone(), task.status);
         match status {
-            Status::Pending | Status::Queued => self.finish(place),
+            Status::Pending | Status::Queued => self.stop_marked(place, mark),
             Status::Fetching => {
                 let handler = task.content.handler.clone();
                 self.lines.unused(&handler);
-                self.finish(place);
+                self.stop_marked(place, mark);
             }
             Status::Starting | Status::Running | Status::Ending | Status::Held => {
                 task.mark = Some(mark);
