@@ -384,7 +384,7 @@ impl Engine {
         self.pump(&task.key.queue);
     }
 
-    fn unline_if(&mut self, name: &crate::model::QueueName, place: Place) {
+    pub(super) fn unline_if(&mut self, name: &crate::model::QueueName, place: Place) {
         if self.queues.by_name.get(name).is_some_and(|queue| queue.candidate == Some(place)) {
             self.unline(name);
         }

@@ -380,7 +380,7 @@ impl Engine {
         self.observe(Observation::Decided(plan.decision));
         let (epoch, shard) = (self.epoch(), self.options.shard);
         if let Some((place, _)) = plan.mark {
-            *self.intake.frozen.entry(place).or_insert(0) += 1;
+            self.freeze(place);
         }
         if plan.decision == crate::model::Decision::Conflict {
             let detail = "another task of this id is unfinished and `on_conflict` is `reject`".into();
@@ -395,6 +395,24 @@ impl Engine {
         }
         if batch.wants_overlay() {
             self.intake.overlay.insert(row.key.clone(), (batch.id, row));
+        }
+    }
+
+    /// What is decided about a task comes first: it leaves its line until that is visible.
+    fn freeze(&mut self, place: Place) {
+        *self.intake.frozen.entry(place).or_insert(0) += 1;
+        let queue = self.window.get(place).map(|task| task.key.queue.clone());
+        if let Some(queue) = queue {
+            self.unline_if(&queue, place);
+        }
+    }
+
+    fn thaw(&mut self, place: Place) {
+        if let Some(count) = self.intake.frozen.get_mut(&place) {
+            *count -= 1;
+            if *count == 0 {
+                self.intake.frozen.remove(&place);
+            }
         }
     }
 
@@ -550,12 +568,7 @@ impl Engine {
     }
 
     fn show_mark(&mut self, place: Place, mark: MarkKind) {
-        if let Some(count) = self.intake.frozen.get_mut(&place) {
-            *count -= 1;
-            if *count == 0 {
-                self.intake.frozen.remove(&place);
-            }
-        }
+        self.thaw(place);
         self.window.note_mark(place, mark);
         let Some(task) = self.window.get_mut(place) else { return };
         let (name, status) = (task.key.queue.clone(), task.status);
