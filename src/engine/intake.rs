@@ -47,6 +47,9 @@ pub(super) struct Intake {
     fresh: BTreeMap<Place, Arc<TaskContent>>,
     frozen: BTreeMap<Place, u32>,
     marks: BTreeMap<Shard, OriginMark>,
+    /// Offsets to be forwarded to each home, in order: only the first is under way, since a home takes a record that
+    /// comes behind a later one for a repeat.
+    forwards: BTreeMap<Shard, VecDeque<u64>>,
 }
 
 const RETRY_MS: u64 = 500;
@@ -122,6 +125,7 @@ impl Engine {
         }
         match sought {
             Ok(()) => self.intake.sought = true,
+            Err(Failure::OffsetGone(why)) => self.stop_shard(why),
             Err(failure) => {
                 self.trouble("log seek", &failure);
                 self.intake.seek_at = Some(self.now.boot.plus_ms(RETRY_MS));
@@ -246,9 +250,7 @@ impl Engine {
         if let Some(rejection) = item.rejection.clone() {
             self.reject(index, offset, rejection);
         } else if let Some(to) = item.forward_to {
-            self.effects.push_back(Effect::Forward(offset, to));
-            self.intake.batches[index].produces.insert(offset, None);
-            self.observe(Observation::Forwarded);
+            self.forward(index, offset, to);
         } else if !self.repeats_origin(index, offset) {
             match self.plan(index, version) {
                 Ok(plan) => self.carry_out(index, version, plan),
@@ -275,6 +277,29 @@ impl Engine {
         self.observe(Observation::Rejected(rejection.reason));
         self.intake.batches[index].produces.insert(offset, Some(rejection.clone()));
         self.effects.push_back(Effect::Reject(offset, rejection));
+    }
+
+    fn forward(&mut self, index: usize, offset: u64, to: Shard) {
+        self.observe(Observation::Forwarded);
+        self.intake.batches[index].produces.insert(offset, None);
+        let line = self.intake.forwards.entry(to).or_default();
+        line.push_back(offset);
+        if line.len() == 1 {
+            self.effects.push_back(Effect::Forward(offset, to));
+        }
+    }
+
+    /// Ends the forward under way to `to`, and sends the next. False when `offset` is not the one under way.
+    fn forwarded(&mut self, offset: u64, to: Shard) -> bool {
+        let Some(line) = self.intake.forwards.get_mut(&to).filter(|line| line.front() == Some(&offset))
+        else {
+            return false;
+        };
+        line.pop_front();
+        if let Some(next) = line.front() {
+            self.effects.push_back(Effect::Forward(*next, to));
+        }
+        true
     }
 
     /// A forwarded record that was applied here before changes nothing.
@@ -407,6 +432,12 @@ impl Engine {
         }
     }
 
+    fn repump(&mut self, place: Place) {
+        if let Some(queue) = self.window.get(place).map(|task| task.key.queue.clone()) {
+            self.pump(&queue);
+        }
+    }
+
     fn thaw(&mut self, place: Place) {
         if let Some(count) = self.intake.frozen.get_mut(&place) {
             *count -= 1;
@@ -463,8 +494,14 @@ impl Engine {
         batch.put_back(rest);
         let Some(version) = version else { return self.write_next_group(index) };
         if let Some(item) = batch.items.iter_mut().find(|item| item.record.offset == version.offset()) {
-            item.task = None;
-            item.mark = None;
+            let (task, mark) = (item.task.take(), item.mark.take());
+            if let Some(task) = task {
+                self.intake.fresh.remove(&task.place);
+            }
+            if let Some((place, _)) = mark {
+                self.thaw(place);
+                self.repump(place);
+            }
         }
         let detail = format!("the store refuses it: {detail}");
         self.reject(index, version.offset(), Rejection { reason: RejectReason::RefusedByStore, detail });
@@ -473,15 +510,17 @@ impl Engine {
 
     pub(super) fn produced(&mut self, offset: u64, produced: Result<(), Failure>) {
         let now = self.now.boot;
-        let Some(batch) = self.intake.batches.iter_mut().find(|batch| batch.produces.contains_key(&offset))
-        else {
-            return;
-        };
+        let holds = |batch: &Batch| batch.produces.contains_key(&offset);
+        let Some(index) = self.intake.batches.iter().position(holds) else { return };
+        let to = self.intake.batches[index].forwards_to(offset);
         match produced {
             Ok(()) => {
-                batch.produces.remove(&offset);
+                if to.is_none_or(|to| self.forwarded(offset, to)) {
+                    self.intake.batches[index].produces.remove(&offset);
+                }
             }
             Err(failure) => {
+                let batch = &mut self.intake.batches[index];
                 batch.produce_retries.insert(offset, now.plus_ms(RETRY_MS));
                 self.trouble("produce", &failure);
             }
