@@ -324,6 +324,9 @@ impl Engine {
         for seq in self.attempts.running() {
             self.effects.push_back(Effect::BreakOff(seq));
         }
+        for handler in self.attempts.slots() {
+            self.free_slot(&handler);
+        }
         self.attempts.clear();
         self.writes.clear();
         self.reset();
@@ -379,6 +382,9 @@ impl Engine {
         self.writes.forget_batches();
         self.intake = Intake::default();
         self.commit = Commit::default();
+        for handler in self.window.fetching() {
+            self.free_slot(&handler);
+        }
         self.window = Window::new(Place::start_of(Wall::MIN), self.budget);
         self.queues = Queues::default();
         for (handler, change) in self.lines.clear() {

@@ -85,6 +85,12 @@ impl Attempts {
         *self = Attempts { last_seq: self.last_seq, ..Attempts::default() };
     }
 
+    /// The handlers of attempts that hold a slot.
+    pub(super) fn slots(&self) -> Vec<HandlerName> {
+        let holds = self.open.values().filter(|attempt| attempt.phase != Phase::Ending);
+        holds.map(|attempt| attempt.content.handler.clone()).collect()
+    }
+
     pub(super) fn let_go(&mut self) {
         self.holds.clear();
         for attempt in self.open.values_mut() {
@@ -482,7 +488,7 @@ impl Engine {
         self.writes.push(Row::Fact(row), purpose);
     }
 
-    fn free_slot(&mut self, handler: &HandlerName) {
+    pub(super) fn free_slot(&mut self, handler: &HandlerName) {
         self.effects.push_back(Effect::FreeSlots(handler.clone(), 1));
     }
 }
