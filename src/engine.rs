@@ -199,7 +199,9 @@ impl Engine {
             Input::ProgressWritten(ticket, written) => {
                 self.when_fresh(ticket, |engine| engine.progress_written(written));
             }
-            Input::LogEndRead(ticket, read) => self.when_fresh(ticket, |engine| engine.log_end_read(read)),
+            Input::LogEndRead(ticket, read) => {
+                self.when_fresh(ticket, |engine| engine.log_end_read(ticket, read));
+            }
             Input::Sought(ticket, sought) => self.sought(ticket, sought),
             Input::Fetched(ticket, records) => self.fetched(ticket, records),
             Input::LookedUp(batch, rows) => self.looked_up(batch, rows),
