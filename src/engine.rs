@@ -349,7 +349,7 @@ impl Engine {
     }
 
     fn regained(&mut self, lapse_ms: u64) {
-        if lapse_ms > 1_000 && self.stage == Stage::Running {
+        if lapse_ms > 1_000 && matches!(self.stage, Stage::CatchingUp | Stage::Running) {
             self.stage = Stage::CatchingUp;
             self.begin_catch_up();
         } else {

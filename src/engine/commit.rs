@@ -241,8 +241,9 @@ impl Engine {
         if self.intake.oldest_unapplied().is_none() && end.next == self.commit.next_offset() {
             self.commit.quiet_until = self.commit.quiet_until.max(asked.at.plus_ms(-APPEND_SLACK_MS));
         }
-        if self.stage == Stage::CatchingUp {
-            self.commit.target.get_or_insert(end.next);
+        if self.stage == Stage::CatchingUp && self.commit.target.is_none() {
+            self.commit.target = Some(end.next);
+            self.log_heard();
         }
         self.begin_intake();
     }
@@ -281,8 +282,7 @@ impl Engine {
             return;
         }
         let reached = self.commit.target.is_some_and(|target| self.commit.next_offset() >= target);
-        let away =
-            self.commit.target.is_none() && self.catch_up_timeout().is_some_and(|at| at <= self.now.boot);
+        let away = self.catch_up_timeout().is_some_and(|at| at <= self.now.boot);
         if reached || away {
             self.stage = Stage::Running;
             self.catch_up_since = None;
@@ -291,8 +291,14 @@ impl Engine {
         }
     }
 
+    /// When a log that gives nothing more is not waited for any longer.
     pub(super) fn catch_up_timeout(&self) -> Option<Boot> {
-        let unknown = self.stage == Stage::CatchingUp && self.commit.target.is_none();
-        self.catch_up_since.filter(|_| unknown).map(|since| since.plus_ms(self.options.catch_up_ms))
+        let silent = self.stage == Stage::CatchingUp && self.intake.backlog() == 0;
+        self.catch_up_since.filter(|_| silent).map(|since| since.plus_ms(self.options.catch_up_ms))
+    }
+
+    /// The log gave something: it is waited for again.
+    pub(super) fn log_heard(&mut self) {
+        self.catch_up_since = self.catch_up_since.map(|_| self.now.boot);
     }
 }

@@ -139,6 +139,7 @@ impl Engine {
         }
         match records {
             Ok(records) => {
+                self.log_heard();
                 let intake = &mut self.intake;
                 for record in records {
                     if record.offset >= intake.next_expected {
