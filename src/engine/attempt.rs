@@ -467,6 +467,9 @@ impl Engine {
             super::Next::Open(started) if started == hold.started => {}
             super::Next::Open(started) => self.hold_lost(place, started),
             super::Next::Finished(_) => self.finish(place),
+            super::Next::Run(_) if self.window.get(place).is_some_and(|task| task.mark.is_some()) => {
+                self.finish(place);
+            }
             super::Next::Run(counts) => {
                 self.attempts.holds.remove(&place);
                 if let Some(task) = self.window.get_mut(place) {
