@@ -268,7 +268,7 @@ impl Engine {
     }
 
     pub(super) fn start_written(&mut self, seq: u64) {
-        let may_start = self.may_start();
+        let (may_start, generation) = (self.may_start(), self.commit.generation());
         let Some(attempt) = self.attempts.open.get_mut(&seq) else { return };
         let left_ms = attempt.deadline.ms_since(self.now.boot);
         let full_ms = attempt.started.deadline.ms_since(attempt.started.at);
@@ -283,11 +283,7 @@ impl Engine {
             place: attempt.place,
             content: attempt.content.clone(),
             payload: attempt.payload.clone(),
-            token: AttemptToken {
-                generation: attempt.place.version.generation(),
-                epoch: attempt.started.epoch,
-                sequence: seq,
-            },
+            token: AttemptToken { generation, epoch: attempt.started.epoch, sequence: seq },
             attempt: attempt.started.attempt,
             max_attempts: attempt.max_attempts,
             due_at: attempt.due_at,
