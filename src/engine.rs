@@ -199,7 +199,9 @@ impl Engine {
             Input::ProgressWritten(ticket, written) => {
                 self.when_fresh(ticket, |engine| engine.progress_written(written));
             }
-            Input::LogEndRead(ticket, read) => self.when_fresh(ticket, |engine| engine.log_end_read(read)),
+            Input::LogEndRead(ticket, read) => {
+                self.when_fresh(ticket, |engine| engine.log_end_read(ticket, read));
+            }
             Input::Sought(ticket, sought) => self.sought(ticket, sought),
             Input::Fetched(ticket, records) => self.fetched(ticket, records),
             Input::LookedUp(batch, rows) => self.looked_up(batch, rows),
@@ -324,6 +326,9 @@ impl Engine {
         for seq in self.attempts.running() {
             self.effects.push_back(Effect::BreakOff(seq));
         }
+        for handler in self.attempts.slots() {
+            self.free_slot(&handler);
+        }
         self.attempts.clear();
         self.writes.clear();
         self.reset();
@@ -344,7 +349,7 @@ impl Engine {
     }
 
     fn regained(&mut self, lapse_ms: u64) {
-        if lapse_ms > 1_000 && self.stage == Stage::Running {
+        if lapse_ms > 1_000 && matches!(self.stage, Stage::CatchingUp | Stage::Running) {
             self.stage = Stage::CatchingUp;
             self.begin_catch_up();
         } else {
@@ -379,6 +384,9 @@ impl Engine {
         self.writes.forget_batches();
         self.intake = Intake::default();
         self.commit = Commit::default();
+        for handler in self.window.fetching() {
+            self.free_slot(&handler);
+        }
         self.window = Window::new(Place::start_of(Wall::MIN), self.budget);
         self.queues = Queues::default();
         for (handler, change) in self.lines.clear() {

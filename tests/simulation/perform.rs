@@ -12,7 +12,7 @@ impl World {
         let word = crate::words::of_effect(&effect);
         self.mix_word(word);
         if self.setup.shows(from.shard) && !matches!(effect, Effect::ReadOwner) {
-            let text: String = format!("{effect:?}").chars().take(900).collect();
+            let text: String = format!("{effect:?}").chars().take(6000).collect();
             eprintln!("{:>8} i{}.{} s{} -> {text}", self.now, from.instance, from.life, from.shard.0);
         }
         match effect {

@@ -311,7 +311,7 @@ impl World {
         self.mix((to.instance as u64) << 40 | u64::from(to.life) << 20 | u64::from(to.shard.0));
         self.mix_word(word);
         if self.setup.shows(to.shard) && !matches!(input, Input::Tick) {
-            let text: String = format!("{input:?}").chars().take(600).collect();
+            let text: String = format!("{input:?}").chars().take(4000).collect();
             eprintln!("{:>8} i{}.{} s{} <- {text}", self.now, to.instance, to.life, to.shard.0);
         }
     }
