@@ -1,3 +1,5 @@
+//! The board against its bounds: who waits, who is told.
+
 use bytes::Bytes;
 use futures::FutureExt;
 

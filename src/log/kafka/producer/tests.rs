@@ -1,3 +1,5 @@
+//! The producer on the mock cluster of the client library.
+
 use bytes::Bytes;
 use rdkafka::mocking::MockCluster;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
