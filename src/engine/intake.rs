@@ -11,16 +11,16 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::model::{
-    Boot, EventRow, FactRow, MarkKind, Origin, OriginMark, Place, RejectReason, Rejection, Row, Shard,
+    Boot, EventRow, Fact, FactRow, MarkKind, Origin, OriginMark, Place, RejectReason, Rejection, Row, Shard,
     TaskContent, TaskKey, Version, Wall, limits,
 };
 
 use super::decide::{Known, Live, Plan, decide, stands};
 use super::effect::{Effect, Observation};
-use super::fold::{Counts, Next, fold};
+use super::fold::{Next, fold};
 use super::input::{Failure, Incoming};
 use super::load::LoadedTask;
-use super::window::{Status, Task};
+use super::window::Status;
 use super::{Engine, Stage};
 
 mod batch;
@@ -361,21 +361,23 @@ impl Engine {
                 Status::Starting | Status::Running | Status::Ending | Status::Held => Live::Open,
             });
         }
-        if self.intake.fresh.contains_key(&place) {
-            return Ok(Live::Stoppable);
+        let live = |facts: Vec<&Fact>| match fold(facts, self.commit.applied_to()).next() {
+            Next::Run(_) => Live::Stoppable,
+            Next::Open(_) => Live::Open,
+            Next::Finished(_) => Live::Finished,
+        };
+        if let Some(facts) = self.window.early(place) {
+            return Ok(live(facts.iter().collect()));
         }
         if self.window.covers(place) {
-            return Ok(Live::Finished);
+            let fresh = self.intake.fresh.contains_key(&place);
+            return Ok(if fresh { Live::Stoppable } else { Live::Finished });
         }
         if place.ready_at > self.now.wall {
             return Ok(Live::Stoppable);
         }
         let rows = batch.facts.get(&place).ok_or(Need::Facts(place))?;
-        Ok(match fold(rows.iter().map(|row| &row.fact), self.commit.applied_to()).next() {
-            Next::Run(_) => Live::Stoppable,
-            Next::Open(_) => Live::Open,
-            Next::Finished(_) => Live::Finished,
-        })
+        Ok(live(rows.iter().map(|row| &row.fact).collect()))
     }
 
     /// What the task at `place` runs. `None` when the store has no such task.
@@ -594,16 +596,11 @@ impl Engine {
         let Some(task) = item.task else { return };
         self.intake.fresh.remove(&task.place);
         let cancelled = item.mark.is_some_and(|(place, _)| place == task.place);
+        let facts = self.window.take_early(task.place);
         if !cancelled && self.window.wants(task.place) && self.window.get(task.place).is_none() {
-            let new = Task {
-                key: task.key,
-                due_at: task.due_at,
-                content: task.stored,
-                counts: Counts::FRESH,
-                status: Status::Pending,
-                mark: None,
-            };
-            self.admit(task.place, new);
+            let shown = LoadedTask { key: task.key, due_at: task.due_at, content: task.stored };
+            let next = fold(&facts, Version::MIN).next();
+            self.admit_folded(task.place, shown, next, None);
         }
     }
 

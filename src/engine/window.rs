@@ -15,7 +15,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::model::{HandlerName, MarkKind, Payload, Place, TaskContent, TaskKey, Wall};
+use crate::model::{Fact, FactRow, HandlerName, MarkKind, Payload, Place, TaskContent, TaskKey, Wall};
 
 use super::fold::Counts;
 
@@ -76,6 +76,8 @@ pub(super) struct Window {
     reading: Option<Reading>,
     /// Tasks before this are in their queues.
     ready_to: Place,
+    /// What an owner before wrote about tasks whose event is not applied yet: folded when it is.
+    early: BTreeMap<Place, Vec<Fact>>,
 }
 
 impl Window {
@@ -87,6 +89,7 @@ impl Window {
             cursor,
             reading: None,
             ready_to: Place::start_of(Wall::MIN),
+            early: BTreeMap::new(),
         }
     }
 
@@ -128,6 +131,24 @@ impl Window {
     /// Whether a task that becomes visible at `place` belongs into memory.
     pub(super) fn wants(&self, place: Place) -> bool {
         place < self.reading.as_ref().map_or(self.cursor, |reading| reading.to)
+    }
+
+    /// Keeps the facts about attempts of a task whose event intake is still to bring.
+    pub(super) fn keep_early(&mut self, place: Place, rows: &[FactRow]) {
+        let of_owner = |fact: &Fact| !matches!(fact, Fact::Task { .. } | Fact::Superseded { .. });
+        let facts: Vec<Fact> =
+            rows.iter().map(|row| &row.fact).filter(|fact| of_owner(fact)).cloned().collect();
+        if !facts.is_empty() {
+            self.early.insert(place, facts);
+        }
+    }
+
+    pub(super) fn early(&self, place: Place) -> Option<&[Fact]> {
+        self.early.get(&place).map(Vec::as_slice)
+    }
+
+    pub(super) fn take_early(&mut self, place: Place) -> Vec<Fact> {
+        self.early.remove(&place).unwrap_or_default()
     }
 
     /// The first place of an unfinished task in memory.
