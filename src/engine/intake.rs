@@ -596,11 +596,15 @@ impl Engine {
         let Some(task) = item.task else { return };
         self.intake.fresh.remove(&task.place);
         let cancelled = item.mark.is_some_and(|(place, _)| place == task.place);
-        let facts = self.window.take_early(task.place);
-        if !cancelled && self.window.wants(task.place) && self.window.get(task.place).is_none() {
-            let shown = LoadedTask { key: task.key, due_at: task.due_at, content: task.stored };
-            let next = fold(&facts, Version::MIN).next();
+        let next = fold(&self.window.take_early(task.place), Version::MIN).next();
+        let shown = LoadedTask { key: task.key, due_at: task.due_at, content: task.stored };
+        if cancelled || self.window.get(task.place).is_some() {
+            return;
+        }
+        if self.window.covers(task.place) {
             self.admit_folded(task.place, shown, next, None);
+        } else {
+            self.window.note_shown(task.place, shown, next);
         }
     }
 

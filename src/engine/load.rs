@@ -125,6 +125,11 @@ impl Engine {
             self.load_task(group, &notes);
             rest = tail;
         }
+        for (place, (task, next)) in notes.shown {
+            if self.window.get(place).is_none() {
+                self.admit_folded(place, task, next, None);
+            }
+        }
         if self.stage == Stage::Loading && next.is_none() {
             self.loaded();
         }
@@ -176,6 +181,7 @@ impl Engine {
 }
 
 /// The task row of a place.
+#[derive(Debug)]
 pub(super) struct LoadedTask {
     pub(super) key: TaskKey,
     pub(super) due_at: Wall,

@@ -10,14 +10,15 @@
 //! evicted from the far end and `cursor` moves down: what is evicted is loaded again later. A budget is counted in
 //! units: one per task and one more per KiB of payload.
 //!
-//! While a page is being read, what finishes and what is superseded in its range is noted and folded over it.
+//! While a page is being read, what finishes, is superseded or becomes visible in its range is noted and folded over it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::model::{Fact, FactRow, HandlerName, MarkKind, Payload, Place, TaskContent, TaskKey, Wall};
 
-use super::fold::Counts;
+use super::fold::{Counts, Next};
+use super::load::LoadedTask;
 
 /// Where a task in memory stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +66,7 @@ struct Reading {
     to: Place,
     finished: BTreeSet<Place>,
     marks: BTreeMap<Place, MarkKind>,
+    shown: BTreeMap<Place, (LoadedTask, Next)>,
 }
 
 #[derive(Debug)]
@@ -128,9 +130,12 @@ impl Window {
         place < self.cursor
     }
 
-    /// Whether a task that becomes visible at `place` belongs into memory.
-    pub(super) fn wants(&self, place: Place) -> bool {
-        place < self.reading.as_ref().map_or(self.cursor, |reading| reading.to)
+    /// Notes a task that became visible, for the page being read: nothing is taken in ahead of the cursor, or it could
+    /// run before a task that is still to be loaded.
+    pub(super) fn note_shown(&mut self, place: Place, task: LoadedTask, next: Next) {
+        if let Some(reading) = &mut self.reading {
+            reading.shown.insert(place, (task, next));
+        }
     }
 
     /// Keeps the facts about attempts of a task whose event intake is still to bring.
@@ -220,7 +225,13 @@ impl Window {
         if !self.may_read() || to <= self.cursor {
             return None;
         }
-        self.reading = Some(Reading { ticket, to, finished: BTreeSet::new(), marks: BTreeMap::new() });
+        self.reading = Some(Reading {
+            ticket,
+            to,
+            finished: BTreeSet::new(),
+            marks: BTreeMap::new(),
+            shown: BTreeMap::new(),
+        });
         Some((self.cursor, to))
     }
 
@@ -228,7 +239,9 @@ impl Window {
     pub(super) fn end_read(&mut self, ticket: u64, next: Option<Place>) -> Option<PageNotes> {
         let reading = self.reading.take_if(|reading| reading.ticket == ticket)?;
         self.cursor = next.unwrap_or(reading.to).min(reading.to);
-        Some(PageNotes { finished: reading.finished, marks: reading.marks })
+        let Reading { finished, marks, mut shown, .. } = reading;
+        shown.retain(|place, _| *place < self.cursor && !marks.contains_key(place));
+        Some(PageNotes { finished, marks, shown })
     }
 
     /// Drops the page after a failure.
@@ -250,4 +263,5 @@ impl Window {
 pub(super) struct PageNotes {
     pub(super) finished: BTreeSet<Place>,
     pub(super) marks: BTreeMap<Place, MarkKind>,
+    pub(super) shown: BTreeMap<Place, (LoadedTask, Next)>,
 }

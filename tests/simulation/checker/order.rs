@@ -38,7 +38,8 @@ fn tasks_of<'a>(ledger: &'a Ledger, queue: &QueueName) -> Vec<&'a Answered> {
 /// Past due when it came, so it lies behind the other in the store although it is before it in the queue.
 fn came_late(earlier: &Answered, call: &Call) -> bool {
     earlier.row.current.is_some_and(|current| {
-        current.place.ready_at > current.due_at && sim(current.place.ready_at) > call.ready
+        let behind = (sim(current.place.ready_at), current.place.version) > (call.ready, call.version);
+        current.place.ready_at > current.due_at && behind
     })
 }
 
