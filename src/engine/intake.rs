@@ -421,9 +421,7 @@ impl Engine {
         if let Some(task) = &item.task {
             self.intake.fresh.insert(task.place, task.content.clone());
         }
-        if batch.wants_overlay() {
-            self.intake.overlay.insert(row.key.clone(), (batch.id, row));
-        }
+        self.intake.overlay.insert(row.key.clone(), (batch.id, row));
     }
 
     /// What is decided about a task comes first: it leaves its line until that is visible.

@@ -272,13 +272,8 @@ impl Batch {
         row
     }
 
-    /// Ids made from coordinates can never be met again, so later events need not find them here.
-    pub(super) fn wants_overlay(&self) -> bool {
-        self.next_item().lookup_key().is_some()
-    }
-
     pub(super) fn overlay_keys(&self) -> Vec<TaskKey> {
-        self.items.iter().filter_map(|item| item.lookup_key().cloned()).collect()
+        self.items.iter().filter_map(|item| item.key.clone()).collect()
     }
 
     /// The rows to be written next: all at once, but events first when a place was lifted.
