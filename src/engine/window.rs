@@ -202,17 +202,15 @@ impl Window {
         self.tasks.range(self.ready_to..).next().map(|(place, _)| place.ready_at)
     }
 
-    /// Evicts one task from the far end while the budget is exceeded: the caller takes it out of its queue.
+    /// Evicts the idle task at the far end while the budget is exceeded: the caller takes it out of its queue. One
+    /// that is under way stays in memory, beyond the cursor as well.
     pub(super) fn evict(&mut self) -> Option<(Place, Task)> {
         if self.units <= self.budget || self.reading.is_some() {
             return None;
         }
-        let (place, task) = self.tasks.last_key_value()?;
-        let place = *place;
-        let idle = matches!(task.status, Status::Pending | Status::Queued) && task.mark.is_none();
-        if !idle {
-            return None;
-        }
+        let idle =
+            |task: &Task| matches!(task.status, Status::Pending | Status::Queued) && task.mark.is_none();
+        let place = self.tasks.iter().rev().find(|(_, task)| idle(task)).map(|(place, _)| *place)?;
         let task = self.tasks.remove(&place)?;
         self.units -= task.units();
         self.cursor = self.cursor.min(place);

@@ -283,10 +283,10 @@ impl Batch {
         let groups = self.groups.get_or_insert_with(|| {
             let (events, mut others) = (std::mem::take(events), std::mem::take(others));
             if lifted {
-                return VecDeque::from([events, others]);
+                return in_requests(&events).chain(in_requests(&others)).collect();
             }
             others.extend(events);
-            VecDeque::from([others])
+            in_requests(&others).collect()
         });
         while let Some(rows) = groups.pop_front() {
             if !rows.is_empty() {
@@ -306,4 +306,8 @@ impl Batch {
         let written = self.groups.as_ref().is_some_and(VecDeque::is_empty) && !self.writing;
         self.is_decided() && written && self.produces.is_empty()
     }
+}
+
+fn in_requests(rows: &[Row]) -> impl Iterator<Item = Vec<Row>> {
+    rows.chunks(limits::WRITE_ROWS_MAX).map(<[Row]>::to_vec)
 }
