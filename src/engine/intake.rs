@@ -7,7 +7,7 @@
 //! Several batches may be under way; they are decided and become visible in order. `overlay` holds what was decided
 //! and may not be found by a look-up yet. The target of a decision is frozen until the decision is visible.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::model::{
@@ -46,6 +46,8 @@ pub(super) struct Intake {
     overlay_log: VecDeque<(u64, Vec<TaskKey>)>,
     fresh: BTreeMap<Place, Arc<TaskContent>>,
     frozen: BTreeMap<Place, u32>,
+    /// Marks that an owner before wrote for events not applied yet: their targets are frozen until then.
+    early_marks: BTreeSet<(Version, Place)>,
     marks: BTreeMap<Shard, OriginMark>,
     /// Offsets to be forwarded to each home, in order: only the first is under way, since a home takes a record that
     /// comes behind a later one for a repeat.
@@ -433,6 +435,22 @@ impl Engine {
         }
     }
 
+    /// A mark was loaded whose event is still to be applied. Its answer may have been given already.
+    pub(super) fn freeze_until(&mut self, by: Version, place: Place) {
+        if self.intake.early_marks.insert((by, place)) {
+            self.freeze(place);
+        }
+    }
+
+    fn thaw_applied(&mut self) {
+        let end = (self.commit.applied_to(), Place::start_of(Wall::MIN));
+        let later = self.intake.early_marks.split_off(&end);
+        for (_, place) in std::mem::replace(&mut self.intake.early_marks, later) {
+            self.thaw(place);
+            self.repump(place);
+        }
+    }
+
     fn repump(&mut self, place: Place) {
         if let Some(queue) = self.window.get(place).map(|task| task.key.queue.clone()) {
             self.pump(&queue);
@@ -577,6 +595,7 @@ impl Engine {
             if let Some((offset, appended)) = last {
                 self.commit.advance(offset + 1, appended);
             }
+            self.thaw_applied();
             self.drop_overlay();
         }
     }

@@ -152,6 +152,13 @@ impl Engine {
             return self.window.keep_early(place, rows);
         }
         let Some(loaded) = LoadedTask::from_rows(rows) else { return };
+        for row in rows {
+            if let Fact::Superseded { by, .. } = &row.fact
+                && *by >= applied_to
+            {
+                self.freeze_until(*by, place);
+            }
+        }
         let mut folded = fold(rows.iter().map(|row| &row.fact), applied_to);
         if let Some(mark) = notes.marks.get(&place) {
             folded.mark.get_or_insert((place.version, *mark));
