@@ -20,7 +20,7 @@ pub(super) struct Commit {
     writing: Option<u64>,
     written_to: Option<u64>,
     written_watermark: Wall,
-    write_at: Boot,
+    wrote_at: Boot,
     stamp: u64,
     closing: bool,
     target: Option<u64>,
@@ -112,31 +112,33 @@ impl Commit {
 
 impl Engine {
     pub(super) fn progress_timeout(&self) -> Option<Boot> {
-        let commit = &self.commit;
-        if !self.commit.is_confirmed() || !self.ownership.valid(self.now.boot) {
-            return None;
-        }
-        let write = commit.writing.is_none().then_some(commit.write_at);
-        let end = commit.end_read_at.filter(|_| commit.end_asked.is_none());
-        [write, end].into_iter().flatten().min()
+        let end = self.commit.end_read_at.filter(|_| self.commit.end_asked.is_none());
+        self.progress_due().into_iter().chain(end).min()
     }
 
     pub(super) fn write_progress_when_due(&mut self) {
         self.read_end_when_due();
-        let commit = &self.commit;
-        if !commit.confirmed || commit.writing.is_some() || self.now.boot < commit.write_at || commit.closing
-        {
+        let due = self.progress_due().is_some_and(|at| at <= self.now.boot);
+        if !due || !self.ownership.valid(self.now.boot) {
             return;
         }
-        if !self.ownership.valid(self.now.boot) {
-            return;
-        }
-        let moved = commit.written_to != Some(commit.next_offset());
-        if moved || self.present_watermark() > commit.written_watermark.plus_ms(1_000) {
+        let moved = self.commit.written_to != Some(self.commit.next_offset());
+        if moved || self.present_watermark() > self.commit.written_watermark {
             self.write_progress();
         } else {
-            self.commit.write_at = self.now.boot.plus_ms(self.options.progress_ms);
+            self.commit.wrote_at = self.now.boot;
         }
+    }
+
+    /// When the next progress row may be written: soon when offsets moved or the epoch is still to be opened, later
+    /// when only the watermark did.
+    fn progress_due(&self) -> Option<Boot> {
+        let commit = &self.commit;
+        if !commit.is_open() || commit.writing.is_some() || commit.closing {
+            return None;
+        }
+        let moved = commit.written_to != Some(commit.next_offset());
+        Some(commit.wrote_at.plus_ms(if moved { self.options.progress_ms } else { WATERMARK_MS }))
     }
 
     /// Writes the progress row: the first one opens the epoch.
@@ -160,15 +162,10 @@ impl Engine {
     pub(super) fn progress_written(&mut self, written: Result<(), Failure>) {
         let Some(next_offset) = self.commit.writing.take() else { return };
         let closing = self.commit.closing;
+        self.commit.wrote_at = self.now.boot;
         match written {
             Ok(()) => self.progress_durable(next_offset),
-            Err(failure) => {
-                self.trouble("progress write", &failure);
-                self.commit.write_at = self.now.boot.plus_ms(END_RETRY_MS);
-                if !self.commit.confirmed && self.stage == Stage::Loading {
-                    self.write_progress();
-                }
-            }
+            Err(failure) => self.trouble("progress write", &failure),
         }
         if closing {
             self.finish_letting_go();
@@ -177,13 +174,9 @@ impl Engine {
 
     fn progress_durable(&mut self, next_offset: u64) {
         let commit = &mut self.commit;
-        let moved = commit.written_to.is_some_and(|to| to != next_offset);
         commit.confirmed = true;
         commit.written_to = Some(next_offset);
         commit.written_watermark = commit.progress.as_ref().map_or(Wall::MIN, |progress| progress.watermark);
-        let wait =
-            if moved { self.options.progress_ms } else { WATERMARK_MS.min(self.options.progress_ms * 50) };
-        commit.write_at = self.now.boot.plus_ms(if moved { wait } else { self.options.progress_ms });
         if self.ownership.assigned() || commit.closing {
             self.effects.push_back(Effect::Commit(next_offset));
         }

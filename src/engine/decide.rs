@@ -90,7 +90,7 @@ fn is_repeat(event: &Event, known: &Known<'_>) -> bool {
         return true;
     }
     let same_as_newest = newest.content_hash == event.content_hash && *newest.verb == *event.verb.word();
-    if same_as_newest && within && newest.decision != Decision::Unknown {
+    if same_as_newest && within && changed_something(newest.decision) {
         return true;
     }
     let of_current = |current: Current| {
@@ -98,6 +98,19 @@ fn is_repeat(event: &Event, known: &Known<'_>) -> bool {
             && known.asked.0 - current.appended.0 <= known.repeat_window_ms
     };
     matches!(event.verb, Verb::Schedule(..)) && newest.current.is_some_and(of_current)
+}
+
+/// Whether an event so answered was accepted: one that was not is decided anew when it comes again.
+fn changed_something(decision: Decision) -> bool {
+    match decision {
+        Decision::Scheduled
+        | Decision::Replaced
+        | Decision::Rescheduled
+        | Decision::Cancelled
+        | Decision::CancelledBefore
+        | Decision::Repeated => true,
+        Decision::TooLate | Decision::Kept | Decision::Conflict | Decision::Unknown => false,
+    }
 }
 
 fn schedule(event: &Event, due: Due, content: &TaskContent, known: &Known<'_>) -> Plan {

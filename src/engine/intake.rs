@@ -7,20 +7,20 @@
 //! Several batches may be under way; they are decided and become visible in order. `overlay` holds what was decided
 //! and may not be found by a look-up yet. The target of a decision is frozen until the decision is visible.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::model::{
-    Boot, EventRow, FactRow, MarkKind, Origin, OriginMark, Place, RejectReason, Rejection, Row, Shard,
+    Boot, EventRow, Fact, FactRow, MarkKind, Origin, OriginMark, Place, RejectReason, Rejection, Row, Shard,
     TaskContent, TaskKey, Version, Wall, limits,
 };
 
 use super::decide::{Known, Live, Plan, decide, stands};
 use super::effect::{Effect, Observation};
-use super::fold::{Counts, Next, fold};
+use super::fold::{Next, fold};
 use super::input::{Failure, Incoming};
 use super::load::LoadedTask;
-use super::window::{Status, Task};
+use super::window::Status;
 use super::{Engine, Stage};
 
 mod batch;
@@ -46,6 +46,8 @@ pub(super) struct Intake {
     overlay_log: VecDeque<(u64, Vec<TaskKey>)>,
     fresh: BTreeMap<Place, Arc<TaskContent>>,
     frozen: BTreeMap<Place, u32>,
+    /// Marks that an owner before wrote for events not applied yet: their targets are frozen until then.
+    early_marks: BTreeSet<(Version, Place)>,
     marks: BTreeMap<Shard, OriginMark>,
     /// Offsets to be forwarded to each home, in order: only the first is under way, since a home takes a record that
     /// comes behind a later one for a repeat.
@@ -361,21 +363,23 @@ impl Engine {
                 Status::Starting | Status::Running | Status::Ending | Status::Held => Live::Open,
             });
         }
-        if self.intake.fresh.contains_key(&place) {
-            return Ok(Live::Stoppable);
+        let live = |facts: Vec<&Fact>| match fold(facts, self.commit.applied_to()).next() {
+            Next::Run(_) => Live::Stoppable,
+            Next::Open(_) => Live::Open,
+            Next::Finished(_) => Live::Finished,
+        };
+        if let Some(facts) = self.window.early(place) {
+            return Ok(live(facts.iter().collect()));
         }
         if self.window.covers(place) {
-            return Ok(Live::Finished);
+            let fresh = self.intake.fresh.contains_key(&place);
+            return Ok(if fresh { Live::Stoppable } else { Live::Finished });
         }
         if place.ready_at > self.now.wall {
             return Ok(Live::Stoppable);
         }
         let rows = batch.facts.get(&place).ok_or(Need::Facts(place))?;
-        Ok(match fold(rows.iter().map(|row| &row.fact), self.commit.applied_to()).next() {
-            Next::Run(_) => Live::Stoppable,
-            Next::Open(_) => Live::Open,
-            Next::Finished(_) => Live::Finished,
-        })
+        Ok(live(rows.iter().map(|row| &row.fact).collect()))
     }
 
     /// What the task at `place` runs. `None` when the store has no such task.
@@ -419,9 +423,7 @@ impl Engine {
         if let Some(task) = &item.task {
             self.intake.fresh.insert(task.place, task.content.clone());
         }
-        if batch.wants_overlay() {
-            self.intake.overlay.insert(row.key.clone(), (batch.id, row));
-        }
+        self.intake.overlay.insert(row.key.clone(), (batch.id, row));
     }
 
     /// What is decided about a task comes first: it leaves its line until that is visible.
@@ -430,6 +432,22 @@ impl Engine {
         let queue = self.window.get(place).map(|task| task.key.queue.clone());
         if let Some(queue) = queue {
             self.unline_if(&queue, place);
+        }
+    }
+
+    /// A mark was loaded whose event is still to be applied. Its answer may have been given already.
+    pub(super) fn freeze_until(&mut self, by: Version, place: Place) {
+        if self.intake.early_marks.insert((by, place)) {
+            self.freeze(place);
+        }
+    }
+
+    fn thaw_applied(&mut self) {
+        let end = (self.commit.applied_to(), Place::start_of(Wall::MIN));
+        let later = self.intake.early_marks.split_off(&end);
+        for (_, place) in std::mem::replace(&mut self.intake.early_marks, later) {
+            self.thaw(place);
+            self.repump(place);
         }
     }
 
@@ -577,6 +595,7 @@ impl Engine {
             if let Some((offset, appended)) = last {
                 self.commit.advance(offset + 1, appended);
             }
+            self.thaw_applied();
             self.drop_overlay();
         }
     }
@@ -594,16 +613,15 @@ impl Engine {
         let Some(task) = item.task else { return };
         self.intake.fresh.remove(&task.place);
         let cancelled = item.mark.is_some_and(|(place, _)| place == task.place);
-        if !cancelled && self.window.wants(task.place) && self.window.get(task.place).is_none() {
-            let new = Task {
-                key: task.key,
-                due_at: task.due_at,
-                content: task.stored,
-                counts: Counts::FRESH,
-                status: Status::Pending,
-                mark: None,
-            };
-            self.admit(task.place, new);
+        let next = fold(&self.window.take_early(task.place), Version::MIN).next();
+        let shown = LoadedTask { key: task.key, due_at: task.due_at, content: task.stored };
+        if cancelled || self.window.get(task.place).is_some() {
+            return;
+        }
+        if self.window.covers(task.place) {
+            self.admit_folded(task.place, shown, next, None);
+        } else {
+            self.window.note_shown(task.place, shown, next);
         }
     }
 

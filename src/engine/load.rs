@@ -125,6 +125,11 @@ impl Engine {
             self.load_task(group, &notes);
             rest = tail;
         }
+        for (place, (task, next)) in notes.shown {
+            if self.window.get(place).is_none() {
+                self.admit_folded(place, task, next, None);
+            }
+        }
         if self.stage == Stage::Loading && next.is_none() {
             self.loaded();
         }
@@ -140,17 +145,37 @@ impl Engine {
     fn load_task(&mut self, rows: &[FactRow], notes: &PageNotes) {
         let place = rows[0].place;
         let applied_to = self.commit.applied_to();
-        if place.version >= applied_to || notes.finished.contains(&place) || self.window.get(place).is_some()
-        {
+        if notes.finished.contains(&place) || self.window.get(place).is_some() {
             return;
         }
+        if place.version >= applied_to {
+            return self.window.keep_early(place, rows);
+        }
         let Some(loaded) = LoadedTask::from_rows(rows) else { return };
+        for row in rows {
+            if let Fact::Superseded { by, .. } = &row.fact
+                && *by >= applied_to
+            {
+                self.freeze_until(*by, place);
+            }
+        }
         let mut folded = fold(rows.iter().map(|row| &row.fact), applied_to);
         if let Some(mark) = notes.marks.get(&place) {
             folded.mark.get_or_insert((place.version, *mark));
         }
         let mark = folded.mark.map(|(_, mark)| mark);
-        match folded.next() {
+        self.admit_folded(place, loaded, folded.next(), mark);
+    }
+
+    /// Takes a task into memory as its facts say.
+    pub(super) fn admit_folded(
+        &mut self,
+        place: Place,
+        loaded: LoadedTask,
+        next: Next,
+        mark: Option<MarkKind>,
+    ) {
+        match next {
             Next::Finished(_) => {}
             Next::Run(counts) => self.admit(place, loaded.into_task(counts, Status::Pending, None)),
             Next::Open(started) => {
@@ -163,6 +188,7 @@ impl Engine {
 }
 
 /// The task row of a place.
+#[derive(Debug)]
 pub(super) struct LoadedTask {
     pub(super) key: TaskKey,
     pub(super) due_at: Wall,

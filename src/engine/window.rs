@@ -10,14 +10,15 @@
 //! evicted from the far end and `cursor` moves down: what is evicted is loaded again later. A budget is counted in
 //! units: one per task and one more per KiB of payload.
 //!
-//! While a page is being read, what finishes and what is superseded in its range is noted and folded over it.
+//! While a page is being read, what finishes, is superseded or becomes visible in its range is noted and folded over it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::model::{HandlerName, MarkKind, Payload, Place, TaskContent, TaskKey, Wall};
+use crate::model::{Fact, FactRow, HandlerName, MarkKind, Payload, Place, TaskContent, TaskKey, Wall};
 
-use super::fold::Counts;
+use super::fold::{Counts, Next};
+use super::load::LoadedTask;
 
 /// Where a task in memory stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +66,7 @@ struct Reading {
     to: Place,
     finished: BTreeSet<Place>,
     marks: BTreeMap<Place, MarkKind>,
+    shown: BTreeMap<Place, (LoadedTask, Next)>,
 }
 
 #[derive(Debug)]
@@ -76,6 +78,8 @@ pub(super) struct Window {
     reading: Option<Reading>,
     /// Tasks before this are in their queues.
     ready_to: Place,
+    /// What an owner before wrote about tasks whose event is not applied yet: folded when it is.
+    early: BTreeMap<Place, Vec<Fact>>,
 }
 
 impl Window {
@@ -87,6 +91,7 @@ impl Window {
             cursor,
             reading: None,
             ready_to: Place::start_of(Wall::MIN),
+            early: BTreeMap::new(),
         }
     }
 
@@ -125,9 +130,30 @@ impl Window {
         place < self.cursor
     }
 
-    /// Whether a task that becomes visible at `place` belongs into memory.
-    pub(super) fn wants(&self, place: Place) -> bool {
-        place < self.reading.as_ref().map_or(self.cursor, |reading| reading.to)
+    /// Notes a task that became visible, for the page being read: nothing is taken in ahead of the cursor, or it could
+    /// run before a task that is still to be loaded.
+    pub(super) fn note_shown(&mut self, place: Place, task: LoadedTask, next: Next) {
+        if let Some(reading) = &mut self.reading {
+            reading.shown.insert(place, (task, next));
+        }
+    }
+
+    /// Keeps the facts about attempts of a task whose event intake is still to bring.
+    pub(super) fn keep_early(&mut self, place: Place, rows: &[FactRow]) {
+        let of_owner = |fact: &Fact| !matches!(fact, Fact::Task { .. } | Fact::Superseded { .. });
+        let facts: Vec<Fact> =
+            rows.iter().map(|row| &row.fact).filter(|fact| of_owner(fact)).cloned().collect();
+        if !facts.is_empty() {
+            self.early.insert(place, facts);
+        }
+    }
+
+    pub(super) fn early(&self, place: Place) -> Option<&[Fact]> {
+        self.early.get(&place).map(Vec::as_slice)
+    }
+
+    pub(super) fn take_early(&mut self, place: Place) -> Vec<Fact> {
+        self.early.remove(&place).unwrap_or_default()
     }
 
     /// The first place of an unfinished task in memory.
@@ -176,17 +202,15 @@ impl Window {
         self.tasks.range(self.ready_to..).next().map(|(place, _)| place.ready_at)
     }
 
-    /// Evicts one task from the far end while the budget is exceeded: the caller takes it out of its queue.
+    /// Evicts the idle task at the far end while the budget is exceeded: the caller takes it out of its queue. One
+    /// that is under way stays in memory, beyond the cursor as well.
     pub(super) fn evict(&mut self) -> Option<(Place, Task)> {
         if self.units <= self.budget || self.reading.is_some() {
             return None;
         }
-        let (place, task) = self.tasks.last_key_value()?;
-        let place = *place;
-        let idle = matches!(task.status, Status::Pending | Status::Queued) && task.mark.is_none();
-        if !idle {
-            return None;
-        }
+        let idle =
+            |task: &Task| matches!(task.status, Status::Pending | Status::Queued) && task.mark.is_none();
+        let place = self.tasks.iter().rev().find(|(_, task)| idle(task)).map(|(place, _)| *place)?;
         let task = self.tasks.remove(&place)?;
         self.units -= task.units();
         self.cursor = self.cursor.min(place);
@@ -199,7 +223,13 @@ impl Window {
         if !self.may_read() || to <= self.cursor {
             return None;
         }
-        self.reading = Some(Reading { ticket, to, finished: BTreeSet::new(), marks: BTreeMap::new() });
+        self.reading = Some(Reading {
+            ticket,
+            to,
+            finished: BTreeSet::new(),
+            marks: BTreeMap::new(),
+            shown: BTreeMap::new(),
+        });
         Some((self.cursor, to))
     }
 
@@ -207,7 +237,9 @@ impl Window {
     pub(super) fn end_read(&mut self, ticket: u64, next: Option<Place>) -> Option<PageNotes> {
         let reading = self.reading.take_if(|reading| reading.ticket == ticket)?;
         self.cursor = next.unwrap_or(reading.to).min(reading.to);
-        Some(PageNotes { finished: reading.finished, marks: reading.marks })
+        let Reading { finished, marks, mut shown, .. } = reading;
+        shown.retain(|place, _| *place < self.cursor && !marks.contains_key(place));
+        Some(PageNotes { finished, marks, shown })
     }
 
     /// Drops the page after a failure.
@@ -229,4 +261,5 @@ impl Window {
 pub(super) struct PageNotes {
     pub(super) finished: BTreeSet<Place>,
     pub(super) marks: BTreeMap<Place, MarkKind>,
+    pub(super) shown: BTreeMap<Place, (LoadedTask, Next)>,
 }

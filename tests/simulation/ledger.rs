@@ -97,6 +97,8 @@ pub(crate) struct Ledger {
     pub(crate) log_away: Vec<(u64, u64)>,
     /// What broke a rule the moment it happened.
     pub(crate) wrongs: Vec<String>,
+    /// The tasks do not all fit into memory: a past-due one that came late may still be in the store.
+    pub(crate) memory_is_short: bool,
     /// Rare paths, by name.
     pub(crate) counts: BTreeMap<&'static str, u64>,
 }

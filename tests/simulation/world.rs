@@ -116,7 +116,7 @@ impl World {
             handlers: Handlers::default(),
             workload,
             instances,
-            ledger: Ledger::default(),
+            ledger: Ledger { memory_is_short: setup.budget < 1_000, ..Ledger::default() },
             healing: false,
             trace: 0xcbf2_9ce4_8422_2325,
             spins: 0,

@@ -272,13 +272,8 @@ impl Batch {
         row
     }
 
-    /// Ids made from coordinates can never be met again, so later events need not find them here.
-    pub(super) fn wants_overlay(&self) -> bool {
-        self.next_item().lookup_key().is_some()
-    }
-
     pub(super) fn overlay_keys(&self) -> Vec<TaskKey> {
-        self.items.iter().filter_map(|item| item.lookup_key().cloned()).collect()
+        self.items.iter().filter_map(|item| item.key.clone()).collect()
     }
 
     /// The rows to be written next: all at once, but events first when a place was lifted.
@@ -288,10 +283,10 @@ impl Batch {
         let groups = self.groups.get_or_insert_with(|| {
             let (events, mut others) = (std::mem::take(events), std::mem::take(others));
             if lifted {
-                return VecDeque::from([events, others]);
+                return in_requests(&events).chain(in_requests(&others)).collect();
             }
             others.extend(events);
-            VecDeque::from([others])
+            in_requests(&others).collect()
         });
         while let Some(rows) = groups.pop_front() {
             if !rows.is_empty() {
@@ -311,4 +306,8 @@ impl Batch {
         let written = self.groups.as_ref().is_some_and(VecDeque::is_empty) && !self.writing;
         self.is_decided() && written && self.produces.is_empty()
     }
+}
+
+fn in_requests(rows: &[Row]) -> impl Iterator<Item = Vec<Row>> {
+    rows.chunks(limits::WRITE_ROWS_MAX).map(<[Row]>::to_vec)
 }

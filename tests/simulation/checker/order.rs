@@ -17,7 +17,10 @@ pub(super) fn in_order(ledger: &Ledger, calls: &[&Call], verdict: &mut Verdict) 
         let Some(at) = starts.and_then(|(_, history)| history.starts.get(&token)) else { continue };
         let at = *at - crate::ledger::BASE;
         let earlier = others.iter().find(|other| overtaken(ledger, call, at, other));
-        if let Some(earlier) = earlier {
+        let Some(earlier) = earlier else { continue };
+        if ledger.memory_is_short && came_late(earlier, call) {
+            verdict.explained("past due and not in memory");
+        } else {
             verdict.wrong("an earlier task of the queue was overtaken", (call, &earlier.row));
         }
     }
@@ -30,6 +33,14 @@ fn tasks_of<'a>(ledger: &'a Ledger, queue: &QueueName) -> Vec<&'a Answered> {
         own && answer.row.key.queue == *queue
     };
     ledger.answers.values().filter(makes).collect()
+}
+
+/// Past due when it came, so it lies behind the other in the store although it is before it in the queue.
+fn came_late(earlier: &Answered, call: &Call) -> bool {
+    earlier.row.current.is_some_and(|current| {
+        let behind = (sim(current.place.ready_at), current.place.version) > (call.ready, call.version);
+        current.place.ready_at > current.due_at && behind
+    })
 }
 
 fn overtaken(ledger: &Ledger, call: &Call, decided: i64, other: &Answered) -> bool {
