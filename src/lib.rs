@@ -4,6 +4,7 @@
 //! is run in order by a single owner. The same engine runs embedded, with no servers at all.
 //! ARCHITECTURE.md has the map.
 
+pub mod bench;
 pub mod cli;
 pub mod client;
 pub mod config;
@@ -12,6 +13,7 @@ pub mod engine;
 pub mod log;
 pub mod metrics;
 pub mod model;
+pub mod node;
 pub mod runtime;
 pub mod server;
 pub mod store;

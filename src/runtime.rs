@@ -1,1 +1,291 @@
-//! Performs effects, decides nothing.
+//! The runtime: one actor a shard, each with an engine; it performs what engines ask for and decides nothing.
+//!
+//! ```text
+//!   consumer group ──Assigned/Revoked──► service ──► shard actor (engine) ◄──► store, log, handlers
+//!                                           │              ▲
+//!                                       slot pool ─────────┘
+//! ```
+//!
+//! An actor polls its engine, its unanswered store and log calls, its running handler calls and one timer, in one
+//! task. Handlers run in tasks of their own, so that a slow or panicking one harms no shard.
+
+mod actor;
+pub mod clock;
+mod observe;
+mod perform;
+mod slots;
+mod watch;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use crate::dispatch::Registry;
+use crate::engine::{self, Engine, Input, Timing};
+use crate::log::{Assignment, Consumer, Producer};
+use crate::metrics::Metrics;
+use crate::model::{HandlerName, Shard, limits};
+use crate::store::{self, Cluster, Store};
+use crate::wire::event::Rules;
+
+pub use clock::Clock;
+
+use actor::{Actor, Command};
+use slots::Slots;
+
+/// What a service is made of.
+pub struct Parts {
+    /// The store.
+    pub store: Arc<dyn Store>,
+    /// The reading side of the log.
+    pub consumer: Arc<dyn Consumer>,
+    /// The writing side of the log.
+    pub producer: Arc<dyn Producer>,
+    /// The handlers.
+    pub registry: Arc<Registry>,
+    /// The metrics.
+    pub metrics: Arc<Metrics>,
+    /// What events are checked against.
+    pub rules: Rules,
+    /// The cluster row.
+    pub cluster: Cluster,
+    /// The options.
+    pub options: Options,
+}
+
+/// How a service runs.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// This instance's name.
+    pub instance: String,
+    /// Its data centre.
+    pub dc: String,
+    /// Where its HTTP interface answers.
+    pub advertise: String,
+    /// The lease.
+    pub timing: Timing,
+    /// Tasks that the instance holds in memory.
+    pub tasks_in_memory: usize,
+    /// How far ahead tasks are loaded, in milliseconds.
+    pub look_ahead_ms: i64,
+    /// Same content within this time is a repeat, in milliseconds.
+    pub repeat_window_ms: i64,
+    /// Topic names' prefix.
+    pub prefix: String,
+}
+
+/// What actors share.
+pub(crate) struct Shared {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) consumer: Arc<dyn Consumer>,
+    pub(crate) producer: Arc<dyn Producer>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) rules: Rules,
+    pub(crate) cluster: Cluster,
+    pub(crate) options: Options,
+    pub(crate) clock: Clock,
+    pub(crate) slots: Slots,
+    rejoin: tokio::sync::Notify,
+}
+
+/// A running service.
+#[derive(Clone)]
+pub struct Service {
+    shared: Arc<Shared>,
+    actors: Arc<Mutex<BTreeMap<Shard, mpsc::UnboundedSender<Command>>>>,
+    tasks: Arc<Mutex<Vec<JoinHandle<()>>>>,
+}
+
+/// Time between heartbeat rows.
+const BEAT: Duration = Duration::from_secs(5);
+/// A fenced instance waits this long before it joins the group again.
+const REJOIN_WAIT: Duration = Duration::from_secs(2);
+/// Time for letting go of all shards before the group is left.
+const LET_GO: Duration = Duration::from_secs(3);
+
+impl Service {
+    /// Starts: joins what the consumer is assigned.
+    pub fn start(parts: Parts) -> Service {
+        let limits = parts.registry.handlers().map(|(name, _, policy)| (name.clone(), policy.concurrency));
+        let loopback = crate::dispatch::Policy::default().concurrency;
+        let slots = Slots::new(engine::Pool::new(limits.collect(), loopback));
+        let shared = Arc::new(Shared {
+            store: parts.store,
+            consumer: parts.consumer,
+            producer: parts.producer,
+            registry: parts.registry,
+            metrics: parts.metrics,
+            rules: parts.rules,
+            cluster: parts.cluster,
+            options: parts.options,
+            clock: Clock::start(),
+            slots,
+            rejoin: tokio::sync::Notify::new(),
+        });
+        let service = Service { shared, actors: Arc::default(), tasks: Arc::default() };
+        let follow = tokio::spawn(service.clone().follow_assignment());
+        let beat = tokio::spawn(service.clone().beat());
+        let rejoin = tokio::spawn(service.clone().rejoin_when_fenced());
+        let clock = tokio::spawn(service.shared.clock.clone().keep());
+        let watch = tokio::spawn(watch::watch(service.clone()));
+        service.tasks.lock().unwrap_or_else(PoisonError::into_inner).extend([follow, beat, rejoin, clock, watch]);
+        service
+    }
+
+    /// The clock that everything runs by.
+    pub fn clock(&self) -> &Clock {
+        &self.shared.clock
+    }
+
+    /// Asks a shard's engine something; `None` when this instance has no such shard.
+    pub async fn ask<T: Send + 'static>(
+        &self,
+        shard: Shard,
+        question: impl FnOnce(&Engine) -> T + Send + 'static,
+    ) -> Option<T> {
+        let (answer, answered) = oneshot::channel();
+        let command = Command::Ask(Box::new(move |engine| {
+            let _ = answer.send(question(engine));
+        }));
+        self.actor(shard)?.send(command).ok()?;
+        answered.await.ok()
+    }
+
+    /// The shards this instance has actors for.
+    pub fn shards(&self) -> Vec<Shard> {
+        self.actors.lock().unwrap_or_else(PoisonError::into_inner).keys().copied().collect()
+    }
+
+    /// Stops in order: lets go of all shards, leaves the group, waits for running calls up to `drain`.
+    pub async fn stop(&self, drain: Duration) {
+        self.tell_all(|| Input::Revoked);
+        let _ = tokio::time::timeout(LET_GO, self.until_all(|engine| engine.is_released())).await;
+        self.shared.consumer.close().await;
+        if tokio::time::timeout(drain, self.until_all(Engine::is_idle)).await.is_err() {
+            tracing::warn!("calls still running at the end of the drain time are left to their deadline");
+        }
+        let _ = tokio::time::timeout(LET_GO, self.shared.producer.flush(LET_GO.as_millis() as u64)).await;
+        self.actors.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        let tasks: Vec<_> = self.tasks.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect();
+        for task in tasks {
+            task.abort();
+            let _ = task.await;
+        }
+    }
+
+    fn actor(&self, shard: Shard) -> Option<mpsc::UnboundedSender<Command>> {
+        self.actors.lock().unwrap_or_else(PoisonError::into_inner).get(&shard).cloned()
+    }
+
+    fn tell_all(&self, input: impl Fn() -> Input) {
+        for actor in self.actors.lock().unwrap_or_else(PoisonError::into_inner).values() {
+            let _ = actor.send(Command::Input(input()));
+        }
+    }
+
+    async fn until_all(&self, holds: impl Fn(&Engine) -> bool + Copy + Send + 'static) {
+        for shard in self.shards() {
+            while self.ask(shard, holds).await == Some(false) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+    }
+
+    async fn follow_assignment(self) {
+        while let Some(change) = self.shared.consumer.assignment().await {
+            tracing::info!(?change, "assignment");
+            match change {
+                Assignment::Assigned(shards) => {
+                    for shard in shards {
+                        self.assign(shard);
+                    }
+                }
+                Assignment::Revoked(shards) => self.tell(&shards, || Input::Revoked),
+                Assignment::Lost(shards) => self.tell(&shards, || Input::Lost),
+            }
+            self.share_budget().await;
+        }
+    }
+
+    fn tell(&self, shards: &[Shard], input: impl Fn() -> Input) {
+        for shard in shards {
+            if let Some(actor) = self.actor(*shard) {
+                let _ = actor.send(Command::Input(input()));
+            }
+        }
+    }
+
+    fn assign(&self, shard: Shard) {
+        let owner = uuid::Uuid::new_v4().as_u128();
+        let mut actors = self.actors.lock().unwrap_or_else(PoisonError::into_inner);
+        let actor = actors.entry(shard).or_insert_with(|| {
+            let (commands, inbox) = mpsc::unbounded_channel();
+            self.shared.slots.register(shard, commands.clone());
+            let actor = Actor::new(self.shared.clone(), self.engine_options(shard), inbox);
+            let task = tokio::spawn(actor.run());
+            self.tasks.lock().unwrap_or_else(PoisonError::into_inner).push(task);
+            commands
+        });
+        let _ = actor.send(Command::Input(Input::Assigned { owner }));
+    }
+
+    fn engine_options(&self, shard: Shard) -> engine::Options {
+        let shared = &self.shared;
+        let policies: BTreeMap<HandlerName, engine::Policy> = shared
+            .registry
+            .handlers()
+            .map(|(name, _, policy)| {
+                (name.clone(), engine::Policy { timeout_ms: policy.timeout_ms, retry: policy.retry })
+            })
+            .collect();
+        engine::Options {
+            timing: shared.options.timing,
+            look_ahead_ms: shared.options.look_ahead_ms,
+            repeat_window_ms: shared.options.repeat_window_ms,
+            policies: Arc::new(policies),
+            ..engine::Options::new(shard, shared.cluster.shards, &shared.options.instance)
+        }
+    }
+
+    /// Shares the memory bound among the shards that are owned.
+    async fn share_budget(&self) {
+        let mut owned = 0;
+        for shard in self.shards() {
+            owned += usize::from(self.ask(shard, |engine| !engine.is_idle()).await == Some(true));
+        }
+        let share = (self.shared.options.tasks_in_memory / owned.max(1)).max(limits::LOAD_PAGE_ROWS);
+        self.tell_all(|| Input::Budget(share));
+    }
+
+    async fn beat(self) {
+        let options = &self.shared.options;
+        let started_at = self.shared.clock.now().wall;
+        loop {
+            let instance = store::Instance {
+                name: options.instance.clone(),
+                dc: options.dc.clone(),
+                advertise: options.advertise.clone(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                started_at,
+                seen_at: self.shared.clock.now().wall,
+            };
+            if let Err(error) = self.shared.store.beat(instance).await {
+                tracing::debug!(%error, "heartbeat not written");
+            }
+            tokio::time::sleep(BEAT).await;
+        }
+    }
+
+    async fn rejoin_when_fenced(self) {
+        loop {
+            self.shared.rejoin.notified().await;
+            tracing::warn!("fenced by another owner: leaving the group and joining again");
+            tokio::time::sleep(REJOIN_WAIT).await;
+            self.shared.consumer.rejoin();
+        }
+    }
+}

@@ -111,6 +111,21 @@ impl Engine {
         }
     }
 
+    /// The generation of the log.
+    pub fn generation(&self) -> crate::model::Generation {
+        self.commit.generation()
+    }
+
+    /// Every record below this offset is applied.
+    pub fn next_offset(&self) -> u64 {
+        self.commit.next_offset()
+    }
+
+    /// Whether another instance may take the shard over at once; calls may still be under way.
+    pub fn is_released(&self) -> bool {
+        self.stage == Stage::Out && matches!(self.ownership.phase_word(), "idle" | "fenced")
+    }
+
     /// The tasks in memory: for gauges.
     pub fn tasks_in_memory(&self) -> usize {
         self.window.len()

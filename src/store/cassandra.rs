@@ -1,1 +1,181 @@
-//! The store on Cassandra.
+//! The store on Apache Cassandra: the tables of `schemas/cassandra` behind the port.
+//!
+//! Every statement is prepared, reads and writes run at QUORUM, the owner and cluster rows at SERIAL; nothing else
+//! is possible. Rows are immutable, so all but the compare-and-set calls may be retried on another node.
+//!
+//! ```text
+//! Store calls → write · lookup · slice · owner · singles → statements → session (profiles, retries) → driver
+//!                                                              errors: what the caller can do
+//! options → migrate (keyspace, numbered files, one runner at a time) · replication (what doctor reads)
+//! ```
+
+mod errors;
+mod lookup;
+pub mod migrate;
+mod options;
+mod owner;
+mod refused;
+pub mod replication;
+mod session;
+mod singles;
+mod slice;
+mod statements;
+mod write;
+
+use std::sync::Arc;
+
+use scylla::client::session::Session;
+use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
+
+use crate::model::{Epoch, EventRow, FactRow, OwnerRow, OwnerUuid, Place, Progress, Row, Shard, TaskKey};
+use crate::store::{Answer, Bump, Cluster, Error, Instance, Lookup, Slice, Store};
+
+pub use options::{Options, Tls};
+use session::Profiles;
+use statements::Statements;
+
+/// Requests under way at once over all calls; further ones wait their turn.
+const REQUESTS_IN_FLIGHT_MAX: usize = 1_024;
+
+/// The store on Cassandra. Cheap to clone.
+#[derive(Clone)]
+pub struct Cassandra {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    session: Session,
+    keyspace: String,
+    statements: Statements,
+    layout: OnceCell<Layout>,
+    requests: Semaphore,
+}
+
+/// How rows of `due` and `payload` are spread over partitions: part of the `cluster` row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Layout {
+    bucket_ms: i64,
+    subs: u32,
+}
+
+impl Layout {
+    fn bucket_of(self, place: Place) -> i64 {
+        place.ready_at.0.div_euclid(self.bucket_ms)
+    }
+
+    fn sub_of(self, place: Place) -> i32 {
+        (place.version.0 % u64::from(self.subs)) as i32
+    }
+}
+
+impl Cassandra {
+    /// Connects, checks what must hold (consistency, replication, tables) and prepares every statement.
+    ///
+    /// # Errors
+    /// [`Error::Misconfigured`] for wrong options, a keyspace that is missing or not replicated by
+    /// NetworkTopologyStrategy, migrations that are missing or were changed, refused credentials;
+    /// [`Error::Unavailable`] when no node answers.
+    pub async fn connect(options: &Options) -> Result<Cassandra, Error> {
+        options.check()?;
+        let profiles = Profiles::new(options);
+        session::check_consistency(&profiles)?;
+        let session = session::connect(options, &profiles, &[&options.keyspace]).await?;
+        replication::check(&replication::read(&session, &options.keyspace)?)?;
+        migrate::check(&session, &options.keyspace).await?;
+        let statements = Statements::prepare(&session, &options.keyspace, &profiles).await?;
+        Ok(Cassandra {
+            shared: Arc::new(Shared {
+                session,
+                keyspace: options.keyspace.clone(),
+                statements,
+                layout: OnceCell::new(),
+                requests: Semaphore::new(REQUESTS_IN_FLIGHT_MAX),
+            }),
+        })
+    }
+
+    /// How the keyspace is replicated and how many nodes each data centre has, as the driver last read it.
+    ///
+    /// # Errors
+    /// [`Error::Misconfigured`] when the keyspace is gone.
+    pub fn replication(&self) -> Result<replication::Replication, Error> {
+        replication::read(&self.shared.session, &self.shared.keyspace)
+    }
+}
+
+impl Shared {
+    /// The layout, read from the `cluster` row once.
+    async fn layout(&self) -> Result<Layout, Error> {
+        self.layout.get_or_try_init(|| singles::layout(self)).await.copied()
+    }
+
+    /// The right to have one more request under way.
+    async fn permit(&self) -> Result<SemaphorePermit<'_>, Error> {
+        self.requests.acquire().await.map_err(|_| Error::Unavailable("the store is closed".into()))
+    }
+}
+
+macro_rules! answer {
+    ($self:ident, $shared:ident => $call:expr) => {{
+        let $shared = $self.shared.clone();
+        Box::pin(async move { $call.await })
+    }};
+}
+
+impl Store for Cassandra {
+    fn cluster(&self, wanted: Cluster) -> Answer<Cluster> {
+        answer!(self, shared => singles::cluster(&shared, wanted))
+    }
+
+    fn write(&self, rows: Arc<[Row]>) -> Answer<()> {
+        answer!(self, shared => write::write(&shared, &rows))
+    }
+
+    fn lookup(&self, lookups: Vec<Lookup>) -> Answer<Vec<Vec<EventRow>>> {
+        answer!(self, shared => lookup::lookup(&shared, &lookups))
+    }
+
+    fn history(&self, key: TaskKey, rows_max: usize) -> Answer<Vec<EventRow>> {
+        answer!(self, shared => lookup::history(&shared, &key, rows_max))
+    }
+
+    fn slice(&self, shard: Shard, from: Place, to: Place, rows_max: usize) -> Answer<Slice> {
+        answer!(self, shared => slice::slice(&shared, shard, from, to, rows_max))
+    }
+
+    fn facts(&self, shard: Shard, place: Place) -> Answer<Vec<FactRow>> {
+        answer!(self, shared => slice::facts(&shared, shard, place))
+    }
+
+    fn payload(&self, shard: Shard, place: Place) -> Answer<Option<Arc<[u8]>>> {
+        answer!(self, shared => singles::payload(&shared, shard, place))
+    }
+
+    fn progress(&self, shard: Shard) -> Answer<Option<Progress>> {
+        answer!(self, shared => singles::progress(&shared, shard))
+    }
+
+    fn write_progress(&self, shard: Shard, progress: Progress, stamp: u64) -> Answer<()> {
+        answer!(self, shared => singles::write_progress(&shared, shard, &progress, stamp))
+    }
+
+    fn owner(&self, shard: Shard) -> Answer<OwnerRow> {
+        answer!(self, shared => owner::owner(&shared, shard))
+    }
+
+    fn bump(&self, shard: Shard, bump: Bump) -> Answer<bool> {
+        answer!(self, shared => owner::bump(&shared, shard, &bump))
+    }
+
+    fn release(&self, shard: Shard, epoch: Epoch, owner: OwnerUuid) -> Answer<bool> {
+        answer!(self, shared => owner::release(&shared, shard, epoch, owner))
+    }
+
+    fn beat(&self, instance: Instance) -> Answer<()> {
+        answer!(self, shared => singles::beat(&shared, &instance))
+    }
+
+    fn instances(&self) -> Answer<Vec<Instance>> {
+        answer!(self, shared => singles::instances(&shared))
+    }
+}

@@ -34,6 +34,9 @@ use crate::model::limits::{EVENT_BYTES_MAX, PAYLOAD_BYTES_MAX};
 use crate::model::{Event, Origin, RejectReason, Rejection, Wall};
 use crate::wire::forward;
 
+/// The JSON Schema (2020-12) of schedule events, as text.
+pub const SCHEMA: &str = include_str!("../../schemas/events/schedule-event.schema.json");
+
 /// What an installation allows in events.
 #[derive(Clone, Debug)]
 pub struct Rules {

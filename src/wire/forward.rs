@@ -7,6 +7,9 @@
 //! event is read from: key, value and the headers of its encoding. A record with any header `dueline-origin-…` and
 //! without a good signature is rejected as [`RejectReason::Misrouted`]: it came a way that no record of ours takes.
 
+#[cfg(test)]
+mod tests;
+
 use bytes::Bytes;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};

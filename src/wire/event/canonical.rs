@@ -4,6 +4,9 @@
 //! different things never become the same. An object is replaced by a hash of its members, sorted: the work is
 //! linear in the text, and the nesting is kept on the heap.
 
+#[cfg(test)]
+mod tests;
+
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 

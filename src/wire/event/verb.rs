@@ -59,8 +59,8 @@ pub(super) const SCHEDULE_FIELDS: &[&str] = &[
     "retry",
     "reason",
 ];
-const CANCEL_FIELDS: &[&str] = &["type", "queue", "id", "reason"];
-const RESCHEDULE_FIELDS: &[&str] = &["type", "queue", "id", "due_at", "delay", "reason"];
+pub(super) const CANCEL_FIELDS: &[&str] = &["type", "queue", "id", "reason"];
+pub(super) const RESCHEDULE_FIELDS: &[&str] = &["type", "queue", "id", "due_at", "delay", "reason"];
 const RETRY_FIELDS: &[&str] = &["max_attempts", "initial", "factor", "max", "jitter"];
 /// Fields of the design that this version does not have.
 const UNSUPPORTED_FIELDS: [&str; 4] = ["recurring", "cron", "depends_on", "dependencies"];

@@ -1,0 +1,306 @@
+//! The table of all keys: loading, `config show`, the environment and docs/configuration.md are made from it.
+//!
+//! A key is added here and read in `build.rs`; nothing else knows about single keys.
+
+use super::kind::Kind;
+
+/// One key.
+#[derive(Debug)]
+pub(super) struct Key {
+    /// Section and name: `kafka.session_timeout`; within `[[handler]]` the name alone.
+    pub path: &'static str,
+    /// What it takes.
+    pub kind: Kind,
+    /// What it is when nobody says.
+    pub default: Otherwise,
+    /// What it does, for people.
+    pub meaning: &'static str,
+}
+
+/// What a key is when nobody says.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Otherwise {
+    /// This text, read as from the environment.
+    Text(&'static str),
+    /// Worked out at start; in words.
+    Computed(&'static str),
+    /// Nothing.
+    Unset,
+}
+
+const fn key(path: &'static str, kind: Kind, default: Otherwise, meaning: &'static str) -> Key {
+    Key { path, kind, default, meaning }
+}
+
+const SECOND: u64 = 1_000;
+const MINUTE: u64 = 60 * SECOND;
+const DAY: u64 = 24 * 60 * MINUTE;
+
+use Kind::*;
+use Otherwise::{Computed, Text, Unset};
+
+/// All keys outside of `[[handler]]`, sections in the order they are shown in.
+pub(super) static KEYS: &[Key] = &[
+    key(
+        "instance.name",
+        Line,
+        Computed("the host name"),
+        "Name of this instance, for people and as Kafka client id",
+    ),
+    key("instance.dc", Line, Text("dc1"), "Data centre this instance runs in"),
+    key(
+        "kafka.brokers",
+        Line,
+        Unset,
+        "Brokers to begin with, `host:port` with commas between; needed by `serve`",
+    ),
+    key("kafka.group", Line, Text("dueline"), "Consumer group; all instances of an installation share it"),
+    key(
+        "kafka.group_instance",
+        Line,
+        Unset,
+        "Static membership under this id; two instances with one id throw each other out",
+    ),
+    key("kafka.rack", Line, Unset, "Rack of this instance, for brokers that let followers serve reads"),
+    key(
+        "kafka.session_timeout",
+        Duration { min: SECOND, max: 30 * MINUTE },
+        Text("6s"),
+        "Without a heartbeat for this long an instance is dead to the group (protocol `classic` only; brokers allow 6 s to 30 m unless told otherwise)",
+    ),
+    key(
+        "kafka.protocol",
+        Choice(&["classic", "consumer"]),
+        Text("classic"),
+        "Group protocol: `classic` with cooperative-sticky assignment, or `consumer` (KIP-848)",
+    ),
+    key(
+        "kafka.message_timeout",
+        Duration { min: SECOND, max: 10 * MINUTE },
+        Text("30s"),
+        "A record that is not durable after this long counts as failed and is sent again",
+    ),
+    key(
+        "kafka.buffer_bytes",
+        Integer { min: 1 << 20, max: 8 << 30 },
+        Text("134217728"),
+        "Records fetched ahead, for all shards of the instance together",
+    ),
+    key(
+        "kafka.librdkafka",
+        TextMap,
+        Unset,
+        "librdkafka properties for all clients, passed through; `\"<name>_file\"` reads the value from a file",
+    ),
+    key("kafka.producer", TextMap, Unset, "librdkafka properties for the producer alone"),
+    key("kafka.consumer", TextMap, Unset, "librdkafka properties for the consumer alone"),
+    key("topics.prefix", TopicPrefix, Text("dueline"), "Prefix of the names of Dueline's own topics"),
+    key(
+        "topics.partitions",
+        Integer { min: 1, max: 10_000 },
+        Text("64"),
+        "Shards: partitions of the schedule topic; fixed when the installation is made",
+    ),
+    key("topics.replication_factor", Integer { min: 1, max: 15 }, Text("3"), "Replicas of each topic"),
+    key(
+        "topics.min_insync_replicas",
+        Integer { min: 1, max: 15 },
+        Text("2"),
+        "Replicas that must have a record before it counts",
+    ),
+    key(
+        "cassandra.nodes",
+        List,
+        Unset,
+        "Nodes to begin with, `host:port`; the others are found; needed by `serve`",
+    ),
+    key("cassandra.keyspace", Keyspace, Text("dueline"), "Keyspace of all tables"),
+    key("cassandra.local_dc", Line, Computed("`instance.dc`"), "Data centre whose nodes coordinate requests"),
+    key("cassandra.username", Line, Unset, "User; with it a password is needed"),
+    key("cassandra.password_file", Path, Unset, "File with the user's password"),
+    key("cassandra.password", Secret, Unset, "The user's password; from the environment only"),
+    key(
+        "cassandra.request_timeout",
+        Duration { min: 100, max: MINUTE },
+        Text("5s"),
+        "One request, tries on other nodes included",
+    ),
+    key(
+        "cassandra.require_dc_loss_survival",
+        Bool,
+        Text("false"),
+        "Refuse to start when the replication cannot lose a data centre",
+    ),
+    key(
+        "cassandra.tls.ca_file",
+        Path,
+        Unset,
+        "PEM file of the authorities that sign node certificates; turns TLS on",
+    ),
+    key(
+        "cassandra.tls.cert_file",
+        Path,
+        Unset,
+        "PEM file of this client's certificate chain, where nodes ask for one",
+    ),
+    key("cassandra.tls.key_file", Path, Unset, "PEM file of this client's key"),
+    key(
+        "cassandra.replication",
+        IntegerMap { min: 1, max: 15 },
+        Unset,
+        "Replication factor of each data centre (NetworkTopologyStrategy); used when the keyspace is made, compared afterwards",
+    ),
+    key(
+        "ownership.lease",
+        Duration { min: 3 * SECOND, max: 5 * MINUTE },
+        Text("6s"),
+        "Lease of a shard's owner: the longest pause after its loss, and what its clock may drift against",
+    ),
+    key(
+        "limits.tasks_in_memory",
+        Integer { min: 1_000, max: 50_000_000 },
+        Text("500000"),
+        "Tasks this instance holds in memory; a payload counts as one more per KiB",
+    ),
+    key(
+        "limits.payload_bytes",
+        Integer { min: 1_024, max: 262_144 },
+        Text("262144"),
+        "Largest payload of a task",
+    ),
+    key(
+        "retention.history",
+        Duration { min: 2 * DAY, max: 3_650 * DAY },
+        Text("30d"),
+        "What is known of a finished task is kept this long",
+    ),
+    key(
+        "retention.repeat_window",
+        Duration { min: 0, max: 7 * DAY },
+        Text("24h"),
+        "The same id with the same content within this time is a repeat and changes nothing",
+    ),
+    key("http.listen", Address, Text("127.0.0.1:7420"), "Where the HTTP interface listens"),
+    key(
+        "http.advertise",
+        Url,
+        Computed("`http.listen` as URL, with `instance.name` as host when it listens everywhere"),
+        "Where other instances reach this one",
+    ),
+    key("log.filter", Line, Text("info"), "What is logged: a level, or `target=level` with commas between"),
+    key(
+        "log.format",
+        Choice(&["auto", "text", "json"]),
+        Text("auto"),
+        "`text`, `json` (one object a line), or `auto`: text on a terminal, else json",
+    ),
+];
+
+/// The keys of a `[[handler]]`.
+pub(super) static HANDLER_KEYS: &[Key] = &[
+    key("name", Line, Unset, "What schedule events call it; needed"),
+    key(
+        "kind",
+        Choice(&["http", "topic", "log", "in-process", "grpc"]),
+        Unset,
+        "How it is called; needed. `grpc` is not there yet and refused",
+    ),
+    key("url", Url, Unset, "http: where the callback goes; needed"),
+    key(
+        "secrets_file",
+        Path,
+        Unset,
+        "http: file with signing secrets, one a line, `whsec_…` or raw; all of them sign",
+    ),
+    key("secrets", Secret, Unset, "http: signing secrets with spaces between; from the environment only"),
+    key("succeeded", List, Unset, "http: statuses that are a success, instead of `[\"2xx\"]`"),
+    key(
+        "retryable",
+        List,
+        Unset,
+        "http: statuses worth another attempt, instead of `[\"408\", \"425\", \"429\", \"5xx\"]`",
+    ),
+    key(
+        "open_attempts",
+        Choice(&["wait", "rerun"]),
+        Unset,
+        "http: after a connection broke during a call, wait for the attempt's deadline (the default), or rerun at once",
+    ),
+    key("topic", Line, Unset, "topic: where the payload is produced to; needed"),
+    key(
+        "show_payload",
+        Bool,
+        Unset,
+        "log: whether the first 200 bytes of the payload are in the line; false unless set",
+    ),
+    key(
+        "concurrency",
+        Integer { min: 1, max: 100_000 },
+        Text("64"),
+        "Attempts under way at once on one instance",
+    ),
+    key(
+        "timeout",
+        Duration { min: 100, max: DAY },
+        Text("30s"),
+        "Time for one attempt, where the task does not say",
+    ),
+    key(
+        "retry.max_attempts",
+        Integer { min: 1, max: 1_000 },
+        Text("10"),
+        "Attempts in all, where the task does not say",
+    ),
+    key("retry.initial", Duration { min: 1, max: DAY }, Text("1s"), "Wait after the first failure"),
+    key("retry.factor", Number { min: 1, max: 100 }, Text("2"), "Each further wait is this times the last"),
+    key("retry.max", Duration { min: 1, max: 30 * DAY }, Text("10m"), "Longest wait"),
+    key("retry.jitter", Number { min: 0, max: 1 }, Text("0.2"), "Part of the wait that is drawn at random"),
+];
+
+/// Variables of the environment that are not keys, with what reads them.
+pub(super) const OTHER_VARIABLES: &[(&str, &str)] = &[
+    ("DUELINE_CONFIG", "the config file, as `--config`"),
+    ("DUELINE_SERVER", "the server that client verbs talk to, as `--server`"),
+    ("DUELINE_TOKEN_FILE", "file with the token of client verbs, as `--token-file`"),
+];
+
+/// The variable that sets a key: `kafka.session_timeout` is DUELINE_KAFKA_SESSION_TIMEOUT.
+pub(super) fn variable(key: &Key) -> String {
+    match key.path {
+        "log.filter" => "DUELINE_LOG".to_owned(),
+        path => format!("DUELINE_{}", shouted(path)),
+    }
+}
+
+/// The variable with the signing secrets of a handler: for `notify-eu` DUELINE_HANDLER_NOTIFY_EU_SECRETS.
+pub(super) fn secrets_variable(handler: &str) -> String {
+    format!("DUELINE_HANDLER_{}_SECRETS", shouted(handler))
+}
+
+fn shouted(text: &str) -> String {
+    text.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::{HANDLER_KEYS, KEYS, variable};
+
+    #[test]
+    fn no_two_keys_share_a_path_or_a_variable() {
+        let variables: BTreeSet<String> = KEYS.iter().map(variable).collect();
+        assert_eq!(variables.len(), KEYS.len());
+        for keys in [KEYS, HANDLER_KEYS] {
+            let paths: BTreeSet<&str> = keys.iter().map(|key| key.path).collect();
+            assert_eq!(paths.len(), keys.len());
+        }
+    }
+
+    #[test]
+    fn every_key_has_a_meaning_of_one_line() {
+        for key in KEYS.iter().chain(HANDLER_KEYS) {
+            assert!(key.meaning.len() > 10 && !key.meaning.contains(['\n', '|']), "{}", key.path);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! What librdkafka calls back: its logs, and the group's rebalances.
+//!
+//! Callbacks run inside `poll` on the member's thread. They move the assignment at once, write it on the board and
+//! return: nobody is waited for.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rdkafka::client::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
+use rdkafka::error::{KafkaError, KafkaResult};
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use rdkafka::types::RDKafkaRespErr;
+
+use super::shared::Shared;
+use crate::log::Assignment;
+use crate::model::Shard;
+
+/// Passes librdkafka's log lines on.
+pub(super) fn log(level: RDKafkaLogLevel, facility: &str, text: &str) {
+    match level {
+        RDKafkaLogLevel::Emerg
+        | RDKafkaLogLevel::Alert
+        | RDKafkaLogLevel::Critical
+        | RDKafkaLogLevel::Error
+        | RDKafkaLogLevel::Warning => tracing::warn!(target: "librdkafka", facility, "{text}"),
+        RDKafkaLogLevel::Notice | RDKafkaLogLevel::Info => {
+            tracing::debug!(target: "librdkafka", facility, "{text}");
+        }
+        RDKafkaLogLevel::Debug => tracing::trace!(target: "librdkafka", facility, "{text}"),
+    }
+}
+
+/// For clients that are only asked and answered.
+pub(super) struct Plain;
+
+impl ClientContext for Plain {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, text: &str) {
+        log(level, facility, text);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        tracing::debug!(%error, reason, "kafka client");
+    }
+}
+
+/// For the member of the group.
+pub(super) struct Context {
+    shared: Arc<Shared>,
+    retired: AtomicBool,
+}
+
+impl Context {
+    pub(super) fn new(shared: Arc<Shared>) -> Context {
+        Context { shared, retired: AtomicBool::new(false) }
+    }
+
+    /// From now on callbacks only let go: the client is on its way out and another one has the board.
+    pub(super) fn retire(&self) {
+        self.retired.store(true, Ordering::Release);
+    }
+
+    fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Acquire)
+    }
+
+    /// Takes partitions over: paused, at a position of no meaning, until the engine says from where.
+    fn assigned(&self, client: &BaseConsumer<Context>, list: &mut TopicPartitionList) -> KafkaResult<()> {
+        list.set_all_offsets(Offset::Offset(0))?;
+        // Paused before, so that nothing is fetched from a position of no meaning: unknown partitions are refused.
+        let _ = client.pause(list);
+        client.incremental_assign(list)?;
+        client.pause(list)?;
+        if !self.is_retired() {
+            self.shared.board.assign(shards_of(list));
+        }
+        Ok(())
+    }
+
+    /// Lets go first, then says so.
+    fn revoked(&self, client: &BaseConsumer<Context>, list: &TopicPartitionList) -> KafkaResult<()> {
+        let lost = client.assignment_lost();
+        let taken =
+            if self.is_retired() { Vec::new() } else { self.shared.board.take_away(&shards_of(list)) };
+        let answer = client.incremental_unassign(list);
+        if lost || answer.is_err() {
+            self.shared.board.tell(Assignment::Lost(taken));
+        } else {
+            self.shared.board.tell(Assignment::Revoked(taken));
+        }
+        answer
+    }
+}
+
+impl ClientContext for Context {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, text: &str) {
+        log(level, facility, text);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        tracing::debug!(%error, reason, "kafka member");
+    }
+}
+
+impl ConsumerContext for Context {
+    fn rebalance(&self, client: &BaseConsumer<Self>, kind: RDKafkaRespErr, list: &mut TopicPartitionList) {
+        let answer = match kind {
+            RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS => self.assigned(client, list),
+            _ => self.revoked(client, list),
+        };
+        if let Err(error) = answer
+            && !self.is_retired()
+        {
+            tracing::warn!(%error, "rebalance failed: the client is made anew");
+            self.shared.mark_broken();
+        }
+    }
+
+    fn commit_callback(&self, result: KafkaResult<()>, _offsets: &TopicPartitionList) {
+        if let Err(error) = result {
+            tracing::debug!(%error, "offsets were not committed");
+        }
+    }
+}
+
+fn shards_of(list: &TopicPartitionList) -> Vec<Shard> {
+    list.elements().iter().filter_map(|element| u32::try_from(element.partition()).ok()).map(Shard).collect()
+}

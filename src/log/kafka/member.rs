@@ -1,0 +1,344 @@
+//! The member of the group: one thread that owns the client, polls it, and is never made to wait.
+//!
+//! Positions: a partition is assigned paused; `seek` places it and resumes it. Whenever reading goes on (after a pause,
+//! a jump, an error) it is placed again at the board's own position, so that nothing rests on what the client remembers.
+//! `seek` fails on a partition that the client has stopped (after an offset out of range): such a one is unassigned
+//! and assigned anew at its offset.
+
+mod places;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use rdkafka::config::FromClientConfigAndContext;
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
+use rdkafka::error::KafkaError;
+use rdkafka::message::{BorrowedMessage, Message};
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use rdkafka::types::RDKafkaErrorCode as Code;
+
+use self::places::Places;
+use super::board::Taken;
+use super::context::Context;
+use super::leaders::Leaders;
+use super::options::Options;
+use super::shared::{Command, Shared};
+use super::{error, raw};
+use crate::log::{Assignment, Error, Record, Topic};
+use crate::model::{Shard, Wall};
+
+/// Records polled before commands are looked at again.
+const BURST_RECORDS: usize = 512;
+/// Polls without a record after which the queue counts as empty: one that served an event of another kind brings none.
+const EMPTY_POLLS: usize = 32;
+/// The thread looks around at least this often, in milliseconds; records and commands wake it at once.
+const IDLE_MS: u64 = 20;
+/// Time between two commits, in milliseconds.
+const COMMIT_MS: u64 = 200;
+/// Time given to leave the group, in milliseconds.
+const LEAVE_MS: u64 = 4_000;
+/// Shortest and longest wait before a failed client is made anew, in milliseconds.
+const ANEW_MS: (u64, u64) = (500, 30_000);
+/// A client that lasted so long, in milliseconds, was a good one: the wait starts over.
+const LASTED_MS: u64 = 60_000;
+
+/// The partition of a shard.
+pub(super) fn partition_of(shard: Shard) -> i32 {
+    i32::try_from(shard.0).unwrap_or(i32::MAX)
+}
+
+/// The thread's own things.
+pub(super) struct Member {
+    shared: Arc<Shared>,
+    options: Options,
+    topic: String,
+    leaders: Leaders,
+    client: BaseConsumer<Context>,
+    made: Instant,
+    anew_ms: u64,
+    places: Places,
+    check_due: bool,
+    checking: bool,
+    join_at: Option<Instant>,
+    commit_at: Instant,
+}
+
+impl Member {
+    /// Joins the group, on a thread of its own.
+    ///
+    /// # Errors
+    /// [`Error::Fatal`] when the settings are wrong.
+    pub(super) fn start(options: Options, shared: Arc<Shared>, leaders: Leaders) -> Result<(), Error> {
+        let topic = Topic::Schedule.name(&options.prefix);
+        let client = connect(&options, &shared, &topic)?;
+        let now = Instant::now();
+        let mut member = Member {
+            shared,
+            options,
+            topic,
+            leaders,
+            client,
+            made: now,
+            anew_ms: ANEW_MS.0,
+            places: Places::default(),
+            check_due: false,
+            checking: false,
+            join_at: None,
+            commit_at: now,
+        };
+        thread::Builder::new()
+            .name("kafka-member".into())
+            .spawn(move || {
+                member.run();
+                member.leave();
+            })
+            .map_err(|error| Error::Fatal(format!("no thread for Kafka's member: {error}")))?;
+        Ok(())
+    }
+
+    fn run(&mut self) {
+        self.shared.serve_here();
+        self.wake_on_records();
+        while !self.shared.is_closing() {
+            self.shared.beat();
+            if self.shared.take_broken() {
+                self.make_anew();
+            }
+            self.obey();
+            self.serve_places();
+            self.serve_membership();
+            if self.drain() == 0 {
+                thread::park_timeout(Duration::from_millis(IDLE_MS));
+            }
+        }
+    }
+
+    fn wake_on_records(&mut self) {
+        let thread = thread::current();
+        self.client.set_nonempty_callback(move || thread.unpark());
+    }
+
+    fn obey(&mut self) {
+        for command in self.shared.take_commands() {
+            match command {
+                Command::Seek { shard, offset, answer } => self.places.seek(shard, offset, answer),
+                Command::Resume(shard) => self.go_on(shard),
+                Command::Checked(checked) => self.judge(checked),
+                Command::Rejoin => self.rejoin(),
+            }
+        }
+    }
+
+    fn rejoin(&mut self) {
+        if self.join_at.is_none() {
+            tracing::info!(topic = self.topic, "leaving the group to join it again");
+            self.client.unsubscribe();
+            self.join_at = Some(Instant::now() + Duration::from_millis(LEAVE_MS));
+        }
+    }
+
+    /// Joins again once everything was let go; commits what was asked for.
+    fn serve_membership(&mut self) {
+        let now = Instant::now();
+        if let Some(at) = self.join_at
+            && (self.shared.board.is_empty() || now >= at)
+        {
+            self.join_at = None;
+            if let Err(error) = self.client.subscribe(&[&self.topic]) {
+                tracing::warn!(%error, "cannot join the group: the client is made anew");
+                self.shared.mark_broken();
+            }
+        }
+        if now >= self.commit_at {
+            self.commit_at = now + Duration::from_millis(COMMIT_MS);
+            self.commit();
+        }
+    }
+
+    fn commit(&self) {
+        let commits = self.shared.take_commits();
+        let mut list = TopicPartitionList::with_capacity(commits.len());
+        for (shard, next) in commits {
+            let placed = self.shared.board.cell(shard).is_some_and(|cell| cell.next().is_some());
+            if placed {
+                let offset = Offset::Offset(i64::try_from(next).unwrap_or(i64::MAX));
+                // An offset from zero on is always accepted.
+                let _ = list.add_partition_offset(&self.topic, partition_of(shard), offset);
+            }
+        }
+        if list.count() > 0
+            && let Err(error) = self.client.commit(&list, CommitMode::Async)
+        {
+            tracing::debug!(%error, "offsets were not committed");
+        }
+    }
+
+    /// Polls what is there, at most a burst; gives how much it was.
+    fn drain(&mut self) -> usize {
+        let share_bytes = self.shared.board.share_bytes();
+        let mut touched = BTreeSet::new();
+        let (mut polled, mut empty) = (0, 0);
+        while polled < BURST_RECORDS && empty < EMPTY_POLLS {
+            match self.poll() {
+                None => empty += 1,
+                Some(Ok((shard, record))) => {
+                    polled += 1;
+                    self.take(shard, record, share_bytes);
+                    touched.insert(shard);
+                }
+                Some(Err(error)) => {
+                    polled += 1;
+                    self.look_at(&error);
+                }
+            }
+        }
+        for shard in touched {
+            if let Some(cell) = self.shared.board.cell(shard) {
+                cell.wake();
+            }
+        }
+        polled
+    }
+
+    fn poll(&self) -> Option<Result<(Shard, Record), KafkaError>> {
+        let message = match self.client.poll(Duration::ZERO)? {
+            Ok(message) => message,
+            Err(error) => return Some(Err(error)),
+        };
+        let shard = Shard(u32::try_from(message.partition()).ok()?);
+        Some(Ok((shard, record_of(&message))))
+    }
+
+    fn take(&mut self, shard: Shard, record: Record, share_bytes: usize) {
+        let Some(cell) = self.shared.board.cell(shard) else { return };
+        match cell.take(record, share_bytes) {
+            Taken::Kept | Taken::Dropped => {}
+            Taken::Filled => self.pause(shard),
+            Taken::Jumped(next) => self.places.read_on(shard, next),
+        }
+    }
+
+    fn look_at(&mut self, error: &KafkaError) {
+        let fatal = matches!(error, KafkaError::MessageConsumptionFatal(_));
+        match error.rdkafka_error_code() {
+            Some(Code::Fatal | Code::FencedInstanceId) => self.shared.mark_broken(),
+            _ if fatal => self.shared.mark_broken(),
+            Some(Code::AutoOffsetReset | Code::OffsetOutOfRange) => {
+                for (_, cell) in self.shared.board.cells() {
+                    cell.suspect();
+                }
+                self.check_due = true;
+            }
+            Some(
+                Code::UnknownTopicOrPartition
+                | Code::TopicAuthorizationFailed
+                | Code::GroupAuthorizationFailed
+                | Code::PollExceeded,
+            ) => tracing::warn!(%error, topic = self.topic, "the group's member has trouble"),
+            _ => tracing::debug!(%error, "kafka member"),
+        }
+    }
+
+    /// Tells that everything is lost and starts over with a new client.
+    fn make_anew(&mut self) {
+        let lost = self.shared.board.take_away_all();
+        tracing::warn!(shards = lost.len(), "the Kafka client failed and is made anew");
+        self.shared.board.tell(Assignment::Lost(lost));
+        self.places = Places::default();
+        (self.checking, self.check_due, self.join_at) = (false, false, None);
+        if self.made.elapsed() >= Duration::from_millis(LASTED_MS) {
+            self.anew_ms = ANEW_MS.0;
+        }
+        self.client.context().retire();
+        loop {
+            self.rest(self.anew_ms);
+            self.anew_ms = (self.anew_ms * 2).min(ANEW_MS.1);
+            if self.shared.is_closing() {
+                return;
+            }
+            match connect(&self.options, &self.shared, &self.topic) {
+                Ok(client) => {
+                    let _ended = drop_aside(std::mem::replace(&mut self.client, client));
+                    break;
+                }
+                Err(error) => tracing::warn!(%error, "no Kafka client"),
+            }
+        }
+        self.shared.take_broken();
+        self.made = Instant::now();
+        self.wake_on_records();
+    }
+
+    /// Waits without falling silent.
+    fn rest(&self, ms: u64) {
+        let until = Instant::now() + Duration::from_millis(ms);
+        while Instant::now() < until && !self.shared.is_closing() {
+            self.shared.beat();
+            thread::park_timeout(Duration::from_millis(IDLE_MS));
+        }
+    }
+
+    /// Leaves the group within [`LEAVE_MS`]: dropping the client does, on a thread of its own, for it may take for ever.
+    fn leave(self) {
+        let context = self.client.context().clone();
+        let left = drop_aside(self.client);
+        let until = Instant::now() + Duration::from_millis(LEAVE_MS);
+        while Instant::now() < until {
+            self.shared.beat();
+            if left.recv_timeout(Duration::from_millis(IDLE_MS)) != Err(RecvTimeoutError::Timeout) {
+                break;
+            }
+        }
+        context.retire();
+        let kept = self.shared.board.take_away_all();
+        self.shared.board.tell(Assignment::Lost(kept));
+        self.shared.board.end();
+        self.shared.say_closed();
+    }
+}
+
+fn connect(options: &Options, shared: &Arc<Shared>, topic: &str) -> Result<BaseConsumer<Context>, Error> {
+    let context = Context::new(shared.clone());
+    let client = BaseConsumer::from_config_and_context(&options.consumer_config(), context)
+        .map_err(error::creation)?;
+    client.subscribe(&[topic]).map_err(|error| Error::Fatal(error.to_string()))?;
+    Ok(client)
+}
+
+/// Dropping a client leaves the group and waits for its brokers without bound: done on a thread that nobody must wait
+/// for. The receiver ends when it is done.
+fn drop_aside(client: BaseConsumer<Context>) -> Receiver<()> {
+    let (done, ended) = std::sync::mpsc::channel();
+    let spawned = thread::Builder::new().name("kafka-drop".into()).spawn(move || {
+        drop(client);
+        drop(done);
+    });
+    if let Err(error) = spawned {
+        tracing::warn!(%error, "a Kafka client was dropped in place");
+    }
+    ended
+}
+
+/// The record of a message: key and value in one allocation.
+fn record_of(message: &BorrowedMessage<'_>) -> Record {
+    let (key, value) = (message.key(), message.payload());
+    let mut bytes = BytesMut::with_capacity(key.map_or(0, <[u8]>::len) + value.map_or(0, <[u8]>::len));
+    let mut copied = |part: Option<&[u8]>| {
+        part.map(|part| {
+            bytes.extend_from_slice(part);
+            bytes.split().freeze()
+        })
+    };
+    let (key, value): (Option<Bytes>, Option<Bytes>) = (copied(key), copied(value));
+    Record {
+        offset: u64::try_from(message.offset()).unwrap_or(0),
+        appended: Wall(message.timestamp().to_millis().unwrap_or(0)),
+        key,
+        headers: message.headers().map(raw::headers).unwrap_or_default(),
+        value,
+    }
+}

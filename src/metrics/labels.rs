@@ -1,0 +1,142 @@
+//! The closed sets of label values that no value of the model has yet.
+
+use crate::store;
+
+macro_rules! label {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal,)+ }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum $name {
+            $($(#[$variant_doc])* $variant,)+
+        }
+
+        impl $name {
+            /// All of them.
+            pub const ALL: [$name; [$($word),+].len()] = [$($name::$variant),+];
+
+            /// The label's value.
+            pub fn word(self) -> &'static str {
+                match self {
+                    $($name::$variant => $word,)+
+                }
+            }
+
+            /// The word itself if it is a value of this label, else `other`.
+            #[allow(dead_code, reason = "only labels that come as text need it")]
+            pub(super) fn known_word(text: &str) -> &'static str {
+                $name::ALL.into_iter().map($name::word).find(|word| *word == text).unwrap_or("other")
+            }
+        }
+    };
+}
+
+label! {
+    /// Why a queue's head waits though it is due.
+    BlockedReason {
+        /// It failed and waits for its next attempt.
+        Retrying = "retrying",
+        /// An attempt of unknown end may still be running, until its deadline.
+        OpenAttempt = "open_attempt",
+    }
+}
+label! {
+    /// Why an attempt started although one before may have run.
+    RepeatCause {
+        /// The owner of the attempt before was lost.
+        OwnerLost = "owner_lost",
+        /// Anything else.
+        Other = "other",
+    }
+}
+label! {
+    /// Why a shard stopped until a person looks.
+    StopReason {
+        /// The log is not the one its progress belongs to: records are gone, or the topic was created anew.
+        Log = "log",
+    }
+}
+label! {
+    /// Why intake is paused.
+    PauseReason {
+        /// Memory is at its bound.
+        Memory = "memory",
+        /// The store does not answer.
+        StoreUnavailable = "store_unavailable",
+        /// The store refuses requests.
+        StoreMisconfigured = "store_misconfigured",
+        /// The log takes no forwarded or rejected record.
+        LogUnavailable = "log_unavailable",
+        /// The lease is not valid.
+        NoLease = "no_lease",
+    }
+}
+label! {
+    /// How a lease was lost.
+    LeaseLoss {
+        /// Another instance has a higher epoch.
+        Fenced = "fenced",
+        /// It could not be verified in time.
+        Lapsed = "lapsed",
+        /// The clocks jumped.
+        ClockJump = "clock_jump",
+        /// Anything else.
+        Other = "other",
+    }
+}
+label! {
+    /// A call of the store port.
+    StoreOp {
+        /// The cluster row.
+        Cluster = "cluster",
+        /// Writing rows.
+        Write = "write",
+        /// Looking up events by id.
+        Lookup = "lookup",
+        /// All events of a task.
+        History = "history",
+        /// A range of places.
+        Slice = "slice",
+        /// All facts of a place.
+        Facts = "facts",
+        /// A payload.
+        Payload = "payload",
+        /// Reading progress.
+        Progress = "progress",
+        /// Writing progress.
+        WriteProgress = "write_progress",
+        /// Reading the owner row.
+        Owner = "owner",
+        /// Raising the epoch.
+        Bump = "bump",
+        /// Giving a shard back.
+        Release = "release",
+        /// A heartbeat.
+        Beat = "beat",
+        /// Reading the instances.
+        Instances = "instances",
+    }
+}
+label! {
+    /// How a call of the store port failed.
+    StoreErrorKind {
+        /// Not answered in time or not reachable.
+        Unavailable = "unavailable",
+        /// This row is refused.
+        RowRefused = "row_refused",
+        /// Every request is refused.
+        Misconfigured = "misconfigured",
+        /// A stored row cannot be read.
+        Corrupt = "corrupt",
+    }
+}
+
+impl From<&store::Error> for StoreErrorKind {
+    fn from(error: &store::Error) -> StoreErrorKind {
+        match error {
+            store::Error::Unavailable(_) => StoreErrorKind::Unavailable,
+            store::Error::RowRefused { .. } => StoreErrorKind::RowRefused,
+            store::Error::Misconfigured(_) => StoreErrorKind::Misconfigured,
+            store::Error::Corrupt(_) => StoreErrorKind::Corrupt,
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The actor of one shard: its loop.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::future::BoxFuture;
+use futures::stream::{FuturesUnordered, StreamExt};
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+
+use crate::engine::{Engine, Input, Options};
+use crate::log::Record;
+use crate::model::{Boot, Shard};
+
+use super::Shared;
+
+/// What an actor is told from outside.
+pub(crate) enum Command {
+    /// A fact for the engine.
+    Input(Input),
+    /// A question to the engine.
+    Ask(Box<dyn FnOnce(&Engine) + Send>),
+}
+
+pub(super) struct Actor {
+    pub(super) shared: Arc<Shared>,
+    pub(super) shard: Shard,
+    pub(super) engine: Engine,
+    inbox: mpsc::UnboundedReceiver<Command>,
+    /// Store and log calls without an answer yet.
+    pub(super) answers: FuturesUnordered<BoxFuture<'static, Input>>,
+    /// The fetch without an answer yet; after a seek an old one may still be out.
+    pub(super) fetches: FuturesUnordered<BoxFuture<'static, Fetched>>,
+    /// Where handler calls report their end.
+    pub(super) ended: mpsc::UnboundedSender<Input>,
+    ends: mpsc::UnboundedReceiver<Input>,
+    pub(super) calls: BTreeMap<u64, AbortHandle>,
+    /// The last offset of each fetch that is not applied yet, and when it was fetched.
+    pub(super) unpersisted: VecDeque<(u64, Instant)>,
+    /// Records fetched and not applied, for the rejected topic and for forwarding.
+    pub(super) records: BTreeMap<u64, Record>,
+}
+
+type Fetched = (u64, Result<Vec<Record>, crate::log::Error>);
+
+/// Inputs taken before effects are performed and the scheduler gets a turn.
+const INPUTS_PER_TURN: usize = 256;
+
+impl Actor {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        options: Options,
+        inbox: mpsc::UnboundedReceiver<Command>,
+    ) -> Actor {
+        let (ended, ends) = mpsc::unbounded_channel();
+        Actor {
+            shared,
+            shard: options.shard,
+            engine: Engine::new(options),
+            inbox,
+            answers: FuturesUnordered::new(),
+            fetches: FuturesUnordered::new(),
+            ended,
+            ends,
+            calls: BTreeMap::new(),
+            unpersisted: VecDeque::new(),
+            records: BTreeMap::new(),
+        }
+    }
+
+    /// Runs until the service drops its sender.
+    pub(super) async fn run(mut self) {
+        loop {
+            self.perform_all();
+            let timeout = self.engine.poll_timeout();
+            tokio::select! {
+                biased;
+                command = self.inbox.recv() => match command {
+                    Some(command) => self.obey(command),
+                    None => return,
+                },
+                Some(end) = self.ends.recv() => self.tell(end),
+                Some(answer) = self.answers.next(), if !self.answers.is_empty() => self.tell(answer),
+                Some((ticket, fetched)) = self.fetches.next(), if !self.fetches.is_empty() => {
+                    self.fetched(ticket, fetched);
+                }
+                () = until(&self.shared.clock, timeout) => self.tell(Input::Tick),
+            }
+            self.drain();
+            self.note_persisted();
+            self.forget_when_released();
+        }
+    }
+
+    /// Batches of a shard that is still held may need their records although nothing is fetched any more.
+    fn forget_when_released(&mut self) {
+        if self.engine.is_released() {
+            self.records.clear();
+            self.unpersisted.clear();
+        }
+    }
+
+    fn note_persisted(&mut self) {
+        let applied = self.engine.next_offset();
+        while let Some((_, since)) = self.unpersisted.pop_front_if(|(offset, _)| *offset < applied) {
+            self.shared.metrics.persisted(since.elapsed().as_secs_f64());
+        }
+    }
+
+    /// Takes what else has arrived, so that facts of many attempts travel together.
+    fn drain(&mut self) {
+        for _ in 0..INPUTS_PER_TURN {
+            if let Ok(end) = self.ends.try_recv() {
+                self.tell(end);
+            } else if let Ok(command) = self.inbox.try_recv() {
+                self.obey(command);
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Input(input) => self.tell(input),
+            Command::Ask(question) => question(&self.engine),
+        }
+    }
+
+    pub(super) fn tell(&mut self, input: Input) {
+        if let Input::CallEnded(seq, _) = &input {
+            self.calls.remove(seq);
+        }
+        self.engine.handle(self.shared.clock.now(), input);
+    }
+
+    fn perform_all(&mut self) {
+        while let Some(effect) = self.engine.poll_effect() {
+            self.perform(effect);
+        }
+    }
+
+    pub(super) fn answer_later(&mut self, answer: impl Future<Output = Input> + Send + 'static) {
+        self.answers.push(Box::pin(answer));
+    }
+
+    /// Drops the records that the store has.
+    pub(super) fn forget_records_below(&mut self, offset: u64) {
+        self.records = self.records.split_off(&offset);
+    }
+}
+
+async fn until(clock: &super::Clock, at: Option<Boot>) {
+    match at {
+        None => std::future::pending().await,
+        Some(at) => {
+            let left = at.ms_since(clock.now().boot);
+            if left > 0 {
+                tokio::time::sleep(Duration::from_millis(left)).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! What engines observe, told to metrics and logs. Payloads are never logged; single tasks only at DEBUG.
+
+use crate::engine::Observation;
+use crate::model::{CloseReason, Decision, MarkKind, Shard};
+
+use super::Shared;
+
+impl Shared {
+    pub(super) fn ask_rejoin(&self) {
+        self.rejoin.notify_one();
+    }
+
+    pub(super) fn observe(&self, shard: Shard, observation: &Observation) {
+        let metrics = &self.metrics;
+        let shard = shard.0;
+        match observation {
+            Observation::AttemptEnded { handler, outcome, run_ms } => {
+                metrics.attempt_ended(handler, *outcome, *run_ms as f64 / 1e3);
+            }
+            Observation::Closed { reason, key, handler } => {
+                metrics.closed(*reason);
+                if !matches!(reason, CloseReason::Expired | CloseReason::Skipped) {
+                    metrics.dead_letter(handler);
+                }
+                tracing::debug!(shard, queue = %key.queue, id = %key.id, reason = reason.word(), "task closed");
+            }
+            Observation::RepeatStart(key) => {
+                metrics.repeat_start("owner_lost");
+                tracing::debug!(shard, queue = %key.queue, id = %key.id, "starts again after a lost owner");
+            }
+            Observation::Decided(decision) => {
+                match decision {
+                    Decision::Repeated => metrics.event_repeated(),
+                    Decision::Cancelled | Decision::CancelledBefore => metrics.superseded(MarkKind::Cancelled),
+                    Decision::Replaced => metrics.superseded(MarkKind::Replaced),
+                    Decision::Rescheduled => metrics.superseded(MarkKind::Rescheduled),
+                    Decision::Scheduled
+                    | Decision::TooLate
+                    | Decision::Kept
+                    | Decision::Conflict
+                    | Decision::Unknown => {}
+                }
+            }
+            Observation::Rejected(reason) => metrics.event_rejected(*reason),
+            Observation::Forwarded => metrics.event_forwarded(),
+            Observation::Phase(phase, epoch) => tracing::info!(shard, epoch = epoch.0, phase, "shard"),
+            Observation::Gap(ms) => metrics.ownership_gap(*ms as f64 / 1e3),
+            Observation::LeaseLost(cause) => {
+                metrics.lease_lost(cause);
+                tracing::warn!(shard, cause, "lease lost");
+            }
+            Observation::Stopped(why) => {
+                metrics.shard_stopped();
+                tracing::error!(shard, why, "shard stopped: look at the topic, then `dueline shard reset`");
+            }
+            Observation::Trouble { what, detail } => tracing::warn!(shard, what, detail, "trying again"),
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Effects performed: each becomes one call of a port, and its answer one input.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::dispatch::{Call, Ending};
+use crate::engine::{CallEnd, CallOrder, Effect, Failure, Incoming, Input, KeyLookup, LogEnd};
+use crate::log::{self, Record, Topic};
+use crate::model::{Origin, Place, Rejection, Row, Shard, limits};
+use crate::store::{self, Bump, Lookup};
+use crate::wire::{event, forward};
+
+use super::actor::Actor;
+
+/// Bytes of one fetch past its first record.
+const FETCH_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+impl Actor {
+    pub(super) fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::ReadOwner => {
+                let owner = self.shared.store.owner(self.shard);
+                self.answer_later(async move { Input::OwnerRead(owner.await.map_err(store_failure)) });
+            }
+            Effect::Bump { expected, owner, wait_ms } => self.bump(expected, owner, wait_ms),
+            Effect::Release { epoch, owner } => {
+                let released = self.shared.store.release(self.shard, epoch, owner);
+                self.answer_later(async move { Input::Released(released.await.map_err(store_failure)) });
+            }
+            Effect::ReadProgress(ticket) => {
+                let progress = self.shared.store.progress(self.shard);
+                self.answer_later(async move {
+                    Input::ProgressRead(ticket, progress.await.map_err(store_failure))
+                });
+            }
+            Effect::WriteProgress { ticket, progress, stamp } => {
+                let written = self.shared.store.write_progress(self.shard, progress, stamp);
+                self.answer_later(async move {
+                    Input::ProgressWritten(ticket, written.await.map_err(store_failure))
+                });
+            }
+            Effect::ReadLogEnd(ticket) => self.read_log_end(ticket),
+            Effect::Seek(ticket, offset) => {
+                let sought = self.shared.consumer.seek(self.shard, offset);
+                self.answer_later(async move { Input::Sought(ticket, sought.await.map_err(log_failure)) });
+            }
+            Effect::Fetch(ticket) => self.fetch(ticket),
+            Effect::StopFetch => {}
+            Effect::Commit(offset) => {
+                self.forget_records_below(offset);
+                self.shared.consumer.commit(self.shard, offset);
+            }
+            Effect::LookUp(ticket, lookups) => self.look_up(ticket, lookups),
+            Effect::Slice(ticket, from, to) => self.slice(ticket, from, to),
+            Effect::ReadFacts(ticket, place) => {
+                let facts = self.shared.store.facts(self.shard, place);
+                self.answer_later(async move {
+                    Input::FactsRead(ticket, place, facts.await.map_err(store_failure))
+                });
+            }
+            Effect::ReadPayload(ticket, place) => {
+                let bytes = self.shared.store.payload(self.shard, place);
+                self.answer_later(async move {
+                    Input::PayloadRead(ticket, place, bytes.await.map_err(store_failure))
+                });
+            }
+            Effect::Write(ticket, rows) => self.write(ticket, rows),
+            Effect::Reject(offset, rejection) => self.reject(offset, &rejection),
+            Effect::Forward(offset, to) => self.forward(offset, to),
+            Effect::WantSlots(handler, count) => {
+                let granted = self.shared.slots.want(self.shard, &handler, count);
+                self.tell_slots(handler, granted);
+            }
+            Effect::FreeSlots(handler, count) => {
+                let granted = self.shared.slots.free(self.shard, &handler, count);
+                self.tell_slots(handler, granted);
+            }
+            Effect::Call(order) => self.call(*order),
+            Effect::BreakOff(seq) => {
+                if let Some(call) = self.calls.remove(&seq) {
+                    call.abort();
+                }
+            }
+            Effect::Rejoin => self.shared.ask_rejoin(),
+            Effect::Observe(observation) => self.shared.observe(self.shard, &observation),
+        }
+    }
+
+    fn tell_slots(&mut self, handler: crate::model::HandlerName, granted: u32) {
+        if granted > 0 {
+            self.tell(Input::Slots(handler, granted));
+        }
+    }
+
+    fn bump(&mut self, expected: crate::model::Epoch, owner: crate::model::OwnerUuid, wait_ms: u64) {
+        let options = &self.shared.options;
+        let bump = Bump {
+            expected,
+            owner,
+            lease_ms: options.timing.lease_ms,
+            wait_ms,
+            instance: options.instance.clone(),
+            advertise: options.advertise.clone(),
+        };
+        let bumped = self.shared.store.bump(self.shard, bump);
+        self.answer_later(async move { Input::Bumped(bumped.await.map_err(store_failure)) });
+    }
+
+    fn read_log_end(&mut self, ticket: u64) {
+        let end = self.shared.consumer.end(self.shard);
+        self.answer_later(async move {
+            let end =
+                end.await.map(|end| LogEnd { first: end.first, next: end.next, topic_id: end.topic_id });
+            Input::LogEndRead(ticket, end.map_err(log_failure))
+        });
+    }
+
+    /// Fetches and decodes; the raw records are kept until they are applied.
+    fn fetch(&mut self, ticket: u64) {
+        let fetched =
+            self.shared.consumer.fetch(self.shard, limits::INTAKE_BATCH_RECORDS_MAX, FETCH_BYTES_MAX);
+        self.fetches.push(Box::pin(async move { (ticket, fetched.await) }));
+    }
+
+    pub(super) fn fetched(&mut self, ticket: u64, fetched: Result<Vec<Record>, log::Error>) {
+        let records = match fetched {
+            Ok(records) => records,
+            Err(error) => return self.tell(Input::Fetched(ticket, Err(log_failure(error)))),
+        };
+        let incoming = records.iter().map(|record| decode(record, &self.shared)).collect();
+        if let Some(last) = records.last() {
+            self.unpersisted.push_back((last.offset, Instant::now()));
+        }
+        self.records.extend(records.into_iter().map(|record| (record.offset, record)));
+        self.tell(Input::Fetched(ticket, Ok(incoming)));
+    }
+
+    fn look_up(&mut self, ticket: u64, lookups: Vec<KeyLookup>) {
+        let lookups = lookups
+            .into_iter()
+            .map(|lookup| Lookup { key: lookup.key, first: lookup.first, last: lookup.last })
+            .collect();
+        let found = self.shared.store.lookup(lookups);
+        self.answer_later(async move { Input::LookedUp(ticket, found.await.map_err(store_failure)) });
+    }
+
+    fn slice(&mut self, ticket: u64, from: Place, to: Place) {
+        let slice = self.shared.store.slice(self.shard, from, to, limits::LOAD_PAGE_ROWS);
+        self.answer_later(async move {
+            let page = slice.await.map(|slice| (slice.rows, slice.next));
+            Input::Sliced(ticket, page.map_err(store_failure))
+        });
+    }
+
+    fn write(&mut self, ticket: u64, rows: Arc<[Row]>) {
+        let written = self.shared.store.write(rows);
+        self.answer_later(async move { Input::Written(ticket, written.await.map_err(store_failure)) });
+    }
+
+    fn reject(&mut self, offset: u64, rejection: &Rejection) {
+        let Some(record) = self.records.get(&offset) else { return self.not_at_hand(offset) };
+        let topic = Topic::Schedule.name(&self.shared.options.prefix);
+        let message = forward::rejected(record, &topic, self.shard, rejection);
+        self.produce(offset, message);
+    }
+
+    fn forward(&mut self, offset: u64, to: Shard) {
+        let Some(record) = self.records.get(&offset) else { return self.not_at_hand(offset) };
+        let origin = Origin {
+            shard: self.shard,
+            generation: self.engine.generation(),
+            offset,
+            appended: record.appended,
+        };
+        let message = forward::forwarded(record, &origin, to, &self.shared.cluster.signing_key);
+        self.produce(offset, message);
+    }
+
+    /// A record asked for after the shard was let go.
+    fn not_at_hand(&mut self, offset: u64) {
+        let failure = Failure::Unavailable("the record is not at hand any more".into());
+        self.tell(Input::Produced(offset, Err(failure)));
+    }
+
+    fn produce(&mut self, offset: u64, message: log::Message) {
+        let produced = self.shared.producer.produce(message);
+        self.answer_later(
+            async move { Input::Produced(offset, produced.await.map(|_| ()).map_err(log_failure)) },
+        );
+    }
+
+    fn call(&mut self, order: CallOrder) {
+        let seq = order.token.sequence;
+        if order.attempt == 1 {
+            let late_us = self.shared.clock.wall_us() - order.ready_at.0 * 1_000;
+            self.shared.metrics.lateness(&order.content.handler, late_us as f64 / 1e6);
+        }
+        let calling = self.shared.registry.call(call_of(order, self.shard));
+        let ended = self.ended.clone();
+        let task = tokio::spawn(async move {
+            let ending = calling.await;
+            let _ = ended.send(Input::CallEnded(seq, call_end(ending)));
+        });
+        self.calls.insert(seq, task.abort_handle());
+    }
+}
+
+fn call_of(order: CallOrder, shard: Shard) -> Call {
+    Call {
+        call_id: format!("{}-{}-{}", shard.0, order.place.version.0, order.place.ready_at.0).into(),
+        key: order.key,
+        handler: order.content.handler.clone(),
+        payload: order.payload,
+        token: order.token,
+        shard,
+        attempt: order.attempt,
+        max_attempts: order.max_attempts,
+        due_at: order.due_at,
+        deadline: order.deadline,
+        previous_outcome: order.previous,
+        traceparent: order.content.traceparent.clone(),
+    }
+}
+
+fn call_end(ending: Ending) -> CallEnd {
+    CallEnd {
+        outcome: ending.outcome,
+        result: ending.result,
+        error: ending.error.map(|text| cut(&text).into()),
+        after_ms: ending.after_ms,
+        fenced: ending.fenced,
+    }
+}
+
+fn cut(text: &str) -> &str {
+    let mut end = text.len().min(limits::TEXT_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+fn decode(record: &Record, shared: &super::Shared) -> Incoming {
+    let decoded = event::decode(record, &shared.rules).map(|decoded| (decoded.event, decoded.origin));
+    Incoming { offset: record.offset, appended: record.appended, decoded }
+}
+
+fn store_failure(error: store::Error) -> Failure {
+    match error {
+        store::Error::Unavailable(text) => Failure::Unavailable(text),
+        store::Error::RowRefused { index, detail } => Failure::RowRefused(index, detail),
+        store::Error::Misconfigured(text) | store::Error::Corrupt(text) => Failure::Misconfigured(text),
+    }
+}
+
+fn log_failure(error: log::Error) -> Failure {
+    match error {
+        log::Error::Unavailable(text) | log::Error::Fatal(text) => Failure::Unavailable(text),
+        log::Error::NotAssigned(_) => Failure::Unavailable(error.to_string()),
+        log::Error::OffsetGone { .. } => Failure::OffsetGone(error.to_string()),
+        log::Error::Refused(text) => Failure::Misconfigured(text),
+    }
+}

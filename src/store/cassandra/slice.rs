@@ -1,0 +1,235 @@
+//! Reads of `due`: bucket by bucket, in order, whole places only.
+//!
+//! Empty buckets are probed in windows that double while nothing is found, so that a month of them takes seconds;
+//! a window that finds rows reads a share of the wanted rows from each of its buckets, so that it never holds many
+//! more rows than were asked for. Where a bucket holds more than its share, reading goes on at the place it got to.
+
+use futures::future::try_join_all;
+
+use super::singles::{Pages, number_column, rows, shard_column};
+use super::statements::PAGE_ROWS;
+use super::{Layout, Shared};
+use crate::model::{Fact, FactRow, Place, Shard, Version, Wall};
+use crate::store::{Error, Slice};
+use crate::wire::row as codec;
+
+/// Partitions probed at once.
+const WINDOW_MAX: usize = 128;
+/// Rows that every bucket of a window is asked for at least.
+const SHARE_ROWS_MIN: usize = 16;
+/// A range of more partitions than this is not probed one by one: the table's partitions are listed instead.
+const PROBES_MAX: i64 = 50_000;
+/// Partition keys of one page when they are listed.
+const LIST_PAGE_ROWS: i32 = 5_000;
+
+/// Rows of `from <= place < to`, about `rows_max` of them.
+pub(super) async fn slice(
+    shared: &Shared,
+    shard: Shard,
+    from: Place,
+    to: Place,
+    rows_max: usize,
+) -> Result<Slice, Error> {
+    if from >= to {
+        return Ok(Slice::default());
+    }
+    let layout = shared.layout().await?;
+    let rows_max = rows_max.max(1);
+    let buckets = Buckets::of_range(shared, layout, shard, from, to).await?;
+    let reader = Reader { shared, layout, shard, to };
+    let window_max = (WINDOW_MAX / layout.subs as usize).max(1);
+    let (mut found, mut at, mut width) = (Vec::new(), from, 1);
+    while found.len() < rows_max {
+        let window = buckets.window(layout.bucket_of(at), width);
+        let Some(last) = window.last() else { return Ok(cut(found, rows_max, None)) };
+        let share = ((rows_max - found.len()) / window.len()).max(SHARE_ROWS_MIN);
+        let parts = try_join_all(window.iter().map(|bucket| reader.bucket(*bucket, at, share))).await?;
+        let nothing = parts.iter().all(|part| part.rows.is_empty());
+        width = if nothing { (width * 2).min(window_max) } else { (width / 2).max(1) };
+        at = start_of(layout, *last + 1);
+        for part in parts {
+            found.extend(part.rows);
+            if let Some(stop) = part.stop {
+                (at, width) = (stop, 1);
+                break;
+            }
+        }
+    }
+    Ok(cut(found, rows_max, Some(at).filter(|at| *at < to)))
+}
+
+/// All rows of one place.
+pub(super) async fn facts(shared: &Shared, shard: Shard, place: Place) -> Result<Vec<FactRow>, Error> {
+    let layout = shared.layout().await?;
+    let to = Place { version: Version(place.version.0.saturating_add(1)), ..place };
+    let reader = Reader { shared, layout, shard, to };
+    let part = reader.partition(layout.bucket_of(place), layout.sub_of(place), place, usize::MAX).await?;
+    Ok(part.rows)
+}
+
+fn start_of(layout: Layout, bucket: i64) -> Place {
+    Place::start_of(Wall(bucket.saturating_mul(layout.bucket_ms)))
+}
+
+/// Ends a slice after the place that holds its `rows_max`-th row.
+fn cut(mut rows: Vec<FactRow>, rows_max: usize, next: Option<Place>) -> Slice {
+    let Some(last) = rows.get(rows_max - 1).map(|row| row.place) else { return Slice { rows, next } };
+    let end = rows.partition_point(|row| row.place <= last);
+    let next = rows.get(end).map(|row| row.place).or(next);
+    rows.truncate(end);
+    Slice { rows, next }
+}
+
+/// The buckets of a range that may hold rows, in order.
+enum Buckets {
+    /// All up to this one.
+    UpTo(i64),
+    /// Those that were found.
+    Listed(Vec<i64>),
+}
+
+impl Buckets {
+    async fn of_range(
+        shared: &Shared,
+        layout: Layout,
+        shard: Shard,
+        from: Place,
+        to: Place,
+    ) -> Result<Buckets, Error> {
+        let (first, last) = (layout.bucket_of(from), layout.bucket_of(to));
+        if (last - first).saturating_mul(i64::from(layout.subs)) <= PROBES_MAX {
+            return Ok(Buckets::UpTo(last));
+        }
+        let mut statement = shared.statements.due_partitions.clone();
+        statement.set_page_size(LIST_PAGE_ROWS);
+        let _permit = shared.permit().await?;
+        let mut pages = Pages::new(shared, &statement, ());
+        let mut found = Vec::new();
+        while let Some(page) = pages.next().await? {
+            let keys = rows::<(i32, i64, i32)>("due", &page)?.into_iter();
+            let mine = keys.filter(|key| key.0 == shard_column(shard) && (first..=last).contains(&key.1));
+            found.extend(mine.map(|key| key.1));
+        }
+        found.sort_unstable();
+        found.dedup();
+        Ok(Buckets::Listed(found))
+    }
+
+    /// The next `width` buckets from `first` on.
+    fn window(&self, first: i64, width: usize) -> Vec<i64> {
+        match self {
+            Buckets::UpTo(last) => (first..=*last).take(width).collect(),
+            Buckets::Listed(found) => {
+                found[found.partition_point(|bucket| *bucket < first)..].iter().take(width).copied().collect()
+            }
+        }
+    }
+}
+
+/// Rows of a partition or bucket; all of it unless it stops before a place.
+struct Part {
+    rows: Vec<FactRow>,
+    stop: Option<Place>,
+}
+
+struct Reader<'a> {
+    shared: &'a Shared,
+    layout: Layout,
+    shard: Shard,
+    to: Place,
+}
+
+impl Reader<'_> {
+    /// Rows of one bucket from `from` on: about `share` of each of its partitions, merged in order.
+    async fn bucket(&self, bucket: i64, from: Place, share: usize) -> Result<Part, Error> {
+        let partitions = (0..self.layout.subs as i32).map(|sub| self.partition(bucket, sub, from, share));
+        let mut parts = try_join_all(partitions).await?;
+        if parts.len() == 1 {
+            return Ok(parts.remove(0));
+        }
+        let stop = parts.iter().filter_map(|part| part.stop).min();
+        let mut rows: Vec<FactRow> = parts.into_iter().flat_map(|part| part.rows).collect();
+        rows.retain(|row| stop.is_none_or(|stop| row.place < stop));
+        // Stable: the rows of one place come from one partition and keep its order.
+        rows.sort_by_key(|row| row.place);
+        Ok(Part { rows, stop })
+    }
+
+    /// Rows of one partition from `from` on; when there are more than `share`, it stops at the end of a place.
+    async fn partition(&self, bucket: i64, sub: i32, from: Place, share: usize) -> Result<Part, Error> {
+        let mut statement = self.shared.statements.due_range.clone();
+        statement.set_page_size(i32::try_from(share).unwrap_or(PAGE_ROWS).min(PAGE_ROWS - 1) + 1);
+        let values = (
+            shard_column(self.shard),
+            bucket,
+            sub,
+            from.ready_at.0,
+            number_column(from.version.0)?,
+            self.to.ready_at.0,
+            number_column(self.to.version.0)?,
+        );
+        let _permit = self.shared.permit().await?;
+        let mut pages = Pages::new(self.shared, &statement, values);
+        let mut found: Vec<FactRow> = Vec::new();
+        while let Some(page) = pages.next().await? {
+            for columns in rows::<Columns<'_>>("due", &page)? {
+                found.push(self.decode(columns)?);
+            }
+            let Some(last) = found.last().map(|row| row.place) else { continue };
+            let whole = found.partition_point(|row| row.place < last);
+            if pages.has_more() && found.len() > share && whole > 0 {
+                found.truncate(whole);
+                return Ok(Part { rows: found, stop: Some(last) });
+            }
+        }
+        Ok(Part { rows: found, stop: None })
+    }
+
+    fn decode(&self, (ready_at, version, kind, epoch, seq, data): Columns<'_>) -> Result<FactRow, Error> {
+        let place = Place { ready_at: Wall(ready_at), version: Version(version as u64) };
+        let fact: Result<Fact, _> = codec::decode_fact(kind as u8, epoch as u64, seq as u64, data.as_bytes());
+        let corrupt = |error| Error::Corrupt(format!("due, shard {}, {place:?}: {error}", self.shard.0));
+        Ok(FactRow { shard: self.shard, place, fact: fact.map_err(corrupt)? })
+    }
+}
+
+/// ready_at, version, kind, epoch, seq, data.
+type Columns<'a> = (i64, i64, i8, i64, i64, &'a str);
+
+#[cfg(test)]
+mod tests {
+    use crate::model::{CloseReason, Epoch};
+
+    use super::*;
+
+    fn row(ready_at: i64, seq: u64) -> FactRow {
+        let place = Place { ready_at: Wall(ready_at), version: Version(1) };
+        let fact = Fact::Closed { epoch: Epoch(1), seq, at: Wall(0), reason: CloseReason::Expired };
+        FactRow { shard: Shard(1), place, fact }
+    }
+
+    #[test]
+    fn a_cut_falls_between_places() {
+        let rows = vec![row(1, 1), row(2, 1), row(2, 2), row(2, 3), row(5, 1)];
+        let after = Some(row(9, 1).place);
+        for (rows_max, kept, next) in [
+            (1, 1, Some(rows[1].place)),
+            (2, 4, Some(rows[4].place)),
+            (4, 4, Some(rows[4].place)),
+            (5, 5, after),
+            (6, 5, after),
+        ] {
+            let slice = cut(rows.clone(), rows_max, after);
+            assert_eq!((slice.rows.len(), slice.next), (kept, next), "{rows_max}");
+        }
+    }
+
+    #[test]
+    fn windows_go_on_where_the_last_one_ended() {
+        assert_eq!(Buckets::UpTo(9).window(7, 5), vec![7, 8, 9]);
+        assert_eq!(Buckets::UpTo(9).window(10, 5), Vec::<i64>::new());
+        let listed = Buckets::Listed(vec![1, 5, 70]);
+        assert_eq!(listed.window(2, 5), vec![5, 70]);
+        assert_eq!(listed.window(71, 5), Vec::<i64>::new());
+    }
+}

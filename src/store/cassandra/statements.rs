@@ -1,0 +1,133 @@
+//! Every statement the store sends, prepared once with the profile it runs in.
+
+use scylla::client::execution_profile::ExecutionProfileHandle;
+use scylla::client::session::Session;
+use scylla::statement::prepared::PreparedStatement;
+
+use super::errors;
+use super::session::Profiles;
+use crate::store::Error;
+
+/// Rows of one page the server sends: with the largest inline payload in each, 8 MB.
+pub(super) const PAGE_ROWS: i32 = 500;
+/// Heartbeat rows expire after this many seconds.
+const INSTANCE_TTL_S: u32 = 3_600;
+
+/// The prepared statements, named by table and what they do.
+pub(super) struct Statements {
+    pub(super) due_insert: PreparedStatement,
+    pub(super) due_range: PreparedStatement,
+    pub(super) due_partitions: PreparedStatement,
+    pub(super) event_insert: PreparedStatement,
+    pub(super) event_lookup: PreparedStatement,
+    pub(super) event_below: PreparedStatement,
+    pub(super) event_history: PreparedStatement,
+    pub(super) payload_insert: PreparedStatement,
+    pub(super) payload_read: PreparedStatement,
+    pub(super) progress_insert: PreparedStatement,
+    pub(super) progress_read: PreparedStatement,
+    pub(super) instance_insert: PreparedStatement,
+    pub(super) instance_read: PreparedStatement,
+    pub(super) cluster_read: PreparedStatement,
+    pub(super) cluster_insert: PreparedStatement,
+    pub(super) owner_read: PreparedStatement,
+    pub(super) owner_insert: PreparedStatement,
+    pub(super) owner_bump: PreparedStatement,
+    pub(super) owner_release: PreparedStatement,
+}
+
+impl Statements {
+    /// Prepares them all.
+    ///
+    /// # Errors
+    /// [`Error::Misconfigured`] when a table or column is missing.
+    pub(super) async fn prepare(
+        session: &Session,
+        keyspace: &str,
+        profiles: &Profiles,
+    ) -> Result<Self, Error> {
+        let preparing = Preparing { session, keyspace };
+        let rows = profiles.rows.clone().into_handle_with_label("rows".into());
+        let owner_read = profiles.owner_read.clone().into_handle_with_label("owner_read".into());
+        let cas = profiles.compare_and_set.clone().into_handle_with_label("compare_and_set".into());
+        let row = async |text: &str| preparing.one(text, &rows, true).await;
+        let serial = async |text: &str| preparing.one(text, &owner_read, true).await;
+        let cas = async |text: &str| preparing.one(text, &cas, false).await;
+        Ok(Statements {
+            due_insert: row(DUE_INSERT).await?,
+            due_range: row(DUE_RANGE).await?,
+            due_partitions: row("SELECT DISTINCT shard, bucket, sub FROM {}.due").await?,
+            event_insert: row("INSERT INTO {}.task_event (key, version, epoch, data) VALUES (?, ?, ?, ?)")
+                .await?,
+            event_lookup: row(EVENT_LOOKUP).await?,
+            event_below: row(
+                "SELECT version, epoch, data FROM {}.task_event WHERE key = ? AND (version, epoch) < (?, ?)",
+            )
+            .await?,
+            event_history: row("SELECT version, epoch, data FROM {}.task_event WHERE key = ? LIMIT ?")
+                .await?,
+            payload_insert: row("INSERT INTO {}.payload (shard, bucket, version, bytes) VALUES (?, ?, ?, ?)")
+                .await?,
+            payload_read: row("SELECT bytes FROM {}.payload WHERE shard = ? AND bucket = ? AND version = ?")
+                .await?,
+            progress_insert: row(
+                "INSERT INTO {}.shard_progress (shard, epoch, data) VALUES (?, ?, ?) USING TIMESTAMP ?",
+            )
+            .await?,
+            progress_read: row("SELECT epoch, data FROM {}.shard_progress WHERE shard = ? LIMIT 1").await?,
+            instance_insert: row(&format!("{INSTANCE_INSERT} USING TTL {INSTANCE_TTL_S}")).await?,
+            instance_read: row(INSTANCE_READ).await?,
+            cluster_read: serial(CLUSTER_READ).await?,
+            cluster_insert: cas(CLUSTER_INSERT).await?,
+            owner_read: serial(OWNER_READ).await?,
+            owner_insert: cas(OWNER_INSERT).await?,
+            owner_bump: cas(OWNER_BUMP).await?,
+            owner_release: cas(
+                "UPDATE {}.shard_owner SET released_epoch = ? WHERE shard = ? IF epoch = ? AND owner = ?",
+            )
+            .await?,
+        })
+    }
+}
+
+const DUE_INSERT: &str = "INSERT INTO {}.due (shard, bucket, sub, ready_at, version, kind, epoch, seq, data) \
+     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)";
+const DUE_RANGE: &str = "SELECT ready_at, version, kind, epoch, seq, data FROM {}.due \
+     WHERE shard = ? AND bucket = ? AND sub = ? AND (ready_at, version) >= (?, ?) AND (ready_at, version) < (?, ?)";
+const EVENT_LOOKUP: &str = "SELECT key, version, epoch, data FROM {}.task_event \
+     WHERE key IN ? AND version <= ? PER PARTITION LIMIT ?";
+const INSTANCE_INSERT: &str = "INSERT INTO {}.instance (part, name, dc, advertise, version, started_at, seen_at) \
+     VALUES (0, ?, ?, ?, ?, ?, ?)";
+const INSTANCE_READ: &str =
+    "SELECT name, dc, advertise, version, started_at, seen_at FROM {}.instance WHERE part = 0";
+const CLUSTER_READ: &str = "SELECT shards, bucket_ms, subs, hash, signing_key FROM {}.cluster WHERE id = 0";
+const CLUSTER_INSERT: &str = "INSERT INTO {}.cluster (id, shards, bucket_ms, subs, hash, signing_key) \
+     VALUES (0, ?, ?, ?, ?, ?) IF NOT EXISTS";
+const OWNER_READ: &str = "SELECT epoch, owner, released_epoch, lease_ms, wait_ms, instance, advertise \
+     FROM {}.shard_owner WHERE shard = ?";
+const OWNER_INSERT: &str = "INSERT INTO {}.shard_owner \
+     (epoch, owner, lease_ms, wait_ms, instance, advertise, shard, released_epoch) \
+     VALUES (?, ?, ?, ?, ?, ?, ?, 0) IF NOT EXISTS";
+const OWNER_BUMP: &str = "UPDATE {}.shard_owner \
+     SET epoch = ?, owner = ?, lease_ms = ?, wait_ms = ?, instance = ?, advertise = ? WHERE shard = ? IF epoch = ?";
+
+struct Preparing<'a> {
+    session: &'a Session,
+    keyspace: &'a str,
+}
+
+impl Preparing<'_> {
+    async fn one(
+        &self,
+        text: &str,
+        profile: &ExecutionProfileHandle,
+        idempotent: bool,
+    ) -> Result<PreparedStatement, Error> {
+        let text = text.replace("{}", self.keyspace);
+        let mut prepared = self.session.prepare(text).await.map_err(|error| errors::of_prepare(&error))?;
+        prepared.set_execution_profile_handle(Some(profile.clone()));
+        prepared.set_is_idempotent(idempotent);
+        prepared.set_page_size(PAGE_ROWS);
+        Ok(prepared)
+    }
+}

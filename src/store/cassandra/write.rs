@@ -1,0 +1,225 @@
+//! Writes rows: grouped into few requests, sent side by side, answered when a quorum has every one.
+//!
+//! ```text
+//! facts of one `due` partition   one unlogged batch: a single mutation at the server, whatever its size in rows
+//! events                         unlogged batches of a few keys, kept below the sizes that the server warns of
+//! payloads                       one by one
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures::{StreamExt, stream};
+use scylla::response::query_result::QueryResult;
+use scylla::serialize::row::SerializeRow;
+use scylla::statement::batch::{Batch, BatchType};
+use scylla::statement::prepared::PreparedStatement;
+
+use super::singles::{number_column, shard_column, text};
+use super::{Layout, Shared, errors, refused};
+use crate::model::{EventRow, FactRow, PayloadRow, Row};
+use crate::store::Error;
+use crate::wire::row as codec;
+
+/// Rows of one batch of facts.
+pub(super) const FACTS_ROWS_MAX: usize = 100;
+/// Bytes of row data of one batch of facts.
+pub(super) const FACTS_BYTES_MAX: usize = 256 * 1024;
+/// Keys of one batch of events: the server warns above 10.
+pub(super) const EVENTS_ROWS_MAX: usize = 10;
+/// Bytes of one batch of events: the server warns above 5 KiB.
+pub(super) const EVENTS_BYTES_MAX: usize = 4 * 1024;
+/// What one row takes beside its texts, in bytes.
+const ROW_BYTES: usize = 80;
+/// Requests of one call under way at once.
+const REQUESTS_MAX: usize = 64;
+
+/// shard, bucket, sub, ready_at, version, kind, epoch, seq, data
+pub(super) type FactColumns = (i32, i64, i32, i64, i64, i8, i64, i64, String);
+/// key, version, epoch, data
+pub(super) type EventColumns = (String, i64, i64, String);
+/// shard, bucket, version, bytes
+pub(super) type PayloadColumns<'a> = (i32, i64, i64, &'a [u8]);
+
+/// Rows that go to the server together, each with its index in the call.
+pub(super) enum Request<'a> {
+    Facts(Vec<(usize, FactColumns)>),
+    Events(Vec<(usize, EventColumns)>),
+    Payload(usize, PayloadColumns<'a>),
+}
+
+/// Writes all rows.
+pub(super) async fn write(shared: &Shared, rows: &[Row]) -> Result<(), Error> {
+    let requests = plan(shared.layout().await?, rows)?;
+    let failed = AtomicBool::new(false);
+    let sends: Vec<_> = requests.into_iter().map(|request| send_unless(&failed, shared, request)).collect();
+    let results: Vec<Result<(), Error>> = stream::iter(sends).buffer_unordered(REQUESTS_MAX).collect().await;
+    results.into_iter().filter_map(Result::err).min_by_key(rank).map_or(Ok(()), Err)
+}
+
+/// Once a request has failed the rest is not sent: the caller sends all of it again.
+async fn send_unless(failed: &AtomicBool, shared: &Shared, request: Request<'_>) -> Result<(), Error> {
+    if failed.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    let sent = match send(shared, &request).await {
+        Err(Error::Misconfigured(why)) => refused::find_row(shared, request, why).await,
+        sent => sent,
+    };
+    if sent.is_err() {
+        failed.store(true, Ordering::Relaxed);
+    }
+    sent
+}
+
+/// Of several errors the one that tells the caller most.
+fn rank(error: &Error) -> (u8, usize) {
+    match error {
+        Error::Misconfigured(_) => (0, 0),
+        Error::RowRefused { index, .. } => (1, *index),
+        Error::Corrupt(_) => (2, 0),
+        Error::Unavailable(_) => (3, 0),
+    }
+}
+
+/// Sends one request.
+pub(super) async fn send(shared: &Shared, request: &Request<'_>) -> Result<(), Error> {
+    let statements = &shared.statements;
+    match request {
+        Request::Facts(rows) => send_rows(shared, &statements.due_insert, rows).await,
+        Request::Events(rows) => send_rows(shared, &statements.event_insert, rows).await,
+        Request::Payload(_, columns) => send_row(shared, &statements.payload_insert, columns).await,
+    }
+}
+
+async fn send_rows<V: SerializeRow>(
+    shared: &Shared,
+    statement: &PreparedStatement,
+    rows: &[(usize, V)],
+) -> Result<(), Error> {
+    if let [(_, columns)] = rows {
+        return send_row(shared, statement, columns).await;
+    }
+    let mut batch = Batch::new(BatchType::Unlogged);
+    batch.set_is_idempotent(true);
+    batch.set_execution_profile_handle(statement.get_execution_profile_handle().cloned());
+    rows.iter().for_each(|_| batch.append_statement(statement.clone()));
+    let values: Vec<&V> = rows.iter().map(|(_, columns)| columns).collect();
+    let _permit = shared.permit().await?;
+    let answer = shared.session.batch(&batch, values).await;
+    answered(answer.map_err(|error| errors::of_request(&error))?);
+    Ok(())
+}
+
+async fn send_row(
+    shared: &Shared,
+    statement: &PreparedStatement,
+    columns: impl SerializeRow,
+) -> Result<(), Error> {
+    let _permit = shared.permit().await?;
+    let answer = shared.session.execute_unpaged(statement, columns).await;
+    answered(answer.map_err(|error| errors::of_request(&error))?);
+    Ok(())
+}
+
+fn answered(answer: QueryResult) {
+    for warning in answer.warnings() {
+        tracing::warn!(warning, "the store warns about a write");
+    }
+}
+
+/// Groups rows into requests, every row in exactly one.
+fn plan(layout: Layout, rows: &[Row]) -> Result<Vec<Request<'_>>, Error> {
+    let mut partitions: BTreeMap<(i32, i64, i32), Vec<(usize, FactColumns)>> = BTreeMap::new();
+    let (mut events, mut requests) = (Vec::new(), Vec::new());
+    for (index, row) in rows.iter().enumerate() {
+        match row {
+            Row::Fact(row) => {
+                let columns = fact_columns(layout, row)?;
+                let partition = (columns.0, columns.1, columns.2);
+                partitions.entry(partition).or_default().push((index, columns));
+            }
+            Row::Event(row) => events.push((index, event_columns(row)?)),
+            Row::Payload(row) => requests.push(Request::Payload(index, payload_columns(layout, row)?)),
+        }
+    }
+    for facts in partitions.into_values() {
+        let bytes = |row: &FactColumns| row.8.len() + ROW_BYTES;
+        requests.extend(split(facts, FACTS_ROWS_MAX, FACTS_BYTES_MAX, bytes).into_iter().map(Request::Facts));
+    }
+    let bytes = |row: &EventColumns| row.0.len() + row.3.len() + ROW_BYTES;
+    requests.extend(split(events, EVENTS_ROWS_MAX, EVENTS_BYTES_MAX, bytes).into_iter().map(Request::Events));
+    Ok(requests)
+}
+
+/// Splits rows, in order, so that no part has more than so many rows and, unless it is a single row, bytes.
+fn split<V>(
+    rows: Vec<(usize, V)>,
+    rows_max: usize,
+    bytes_max: usize,
+    bytes_of: impl Fn(&V) -> usize,
+) -> Vec<Vec<(usize, V)>> {
+    let mut parts: Vec<Vec<(usize, V)>> = Vec::new();
+    let mut bytes = 0;
+    for row in rows {
+        let row_bytes = bytes_of(&row.1);
+        bytes += row_bytes;
+        match parts.last_mut() {
+            Some(part) if part.len() < rows_max && bytes <= bytes_max => part.push(row),
+            _ => {
+                bytes = row_bytes;
+                parts.push(vec![row]);
+            }
+        }
+    }
+    parts
+}
+
+fn fact_columns(layout: Layout, row: &FactRow) -> Result<FactColumns, Error> {
+    let (kind, epoch, seq) = codec::fact_columns(&row.fact);
+    Ok((
+        shard_column(row.shard),
+        layout.bucket_of(row.place),
+        layout.sub_of(row.place),
+        row.place.ready_at.0,
+        number_column(row.place.version.0)?,
+        kind as i8,
+        number_column(epoch)?,
+        number_column(seq)?,
+        text(codec::encode_fact(&row.fact))?,
+    ))
+}
+
+fn event_columns(row: &EventRow) -> Result<EventColumns, Error> {
+    let data = text(codec::encode_event(row))?;
+    Ok((codec::key_text(&row.key), number_column(row.version.0)?, number_column(row.epoch.0)?, data))
+}
+
+fn payload_columns(layout: Layout, row: &PayloadRow) -> Result<PayloadColumns<'_>, Error> {
+    let bucket = layout.bucket_of(row.place);
+    Ok((shard_column(row.shard), bucket, number_column(row.place.version.0)?, &row.bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_bounded_by_rows_and_bytes_and_keep_every_row() {
+        let rows: Vec<(usize, usize)> = [5, 5, 5, 50, 1, 1, 1, 1, 1, 9].into_iter().enumerate().collect();
+        let parts = split(rows.clone(), 4, 12, |bytes| *bytes);
+        assert_eq!(parts.concat(), rows);
+        let sizes: Vec<Vec<usize>> =
+            parts.iter().map(|part| part.iter().map(|(_, bytes)| *bytes).collect()).collect();
+        assert_eq!(sizes, [vec![5, 5], vec![5], vec![50], vec![1, 1, 1, 1], vec![1, 9]]);
+    }
+
+    #[test]
+    fn a_refusal_outranks_a_timeout() {
+        let refused = Error::RowRefused { index: 7, detail: String::new() };
+        let mut errors = [Error::Unavailable(String::new()), refused, Error::Misconfigured(String::new())];
+        errors.sort_by_key(rank);
+        assert!(matches!(errors[0], Error::Misconfigured(_)));
+        assert!(matches!(errors[1], Error::RowRefused { index: 7, .. }));
+    }
+}

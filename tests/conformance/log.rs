@@ -1,0 +1,7 @@
+//! The log port on a real Kafka, named by `DUELINE_TEST_KAFKA=host:port`; skipped loudly without.
+
+#![cfg(feature = "kafka")]
+
+mod kafka;
+mod kafka_faults;
+mod kafka_topics;

@@ -1,0 +1,122 @@
+//! An installation on a real broker: topics and group of its own for each test, deleted afterwards.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use dueline::log::kafka::topics::{self, Plan};
+use dueline::log::kafka::{Consumer, Options, Producer, Protocol};
+use dueline::log::{self, Answer, Error};
+use dueline::model::Shard;
+use dueline::testing::log_conformance::{self as conformance, Installation};
+use futures::FutureExt;
+use rdkafka::admin::{AdminClient, AdminOptions};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::{ClientConfig, Offset, TopicPartitionList};
+
+pub(super) const SHARDS: u32 = 8;
+
+/// The broker of the tests, or the news that there is none.
+pub(super) fn brokers(test: &str) -> Option<String> {
+    let brokers = std::env::var("DUELINE_TEST_KAFKA").ok().filter(|brokers| !brokers.is_empty());
+    if brokers.is_none() {
+        // Written past the test harness, which would keep it to itself.
+        let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: DUELINE_TEST_KAFKA names no broker");
+    }
+    brokers
+}
+
+pub(super) struct Kafka {
+    pub(super) options: Options,
+    pub(super) admin: AdminClient<DefaultClientContext>,
+}
+
+impl Kafka {
+    pub(super) async fn new(brokers: String, test: &str) -> Kafka {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is set").as_nanos();
+        let prefix = format!("conformance-{test}-{}-{now}", std::process::id());
+        let mut options = Options::new(brokers.clone(), prefix.clone(), test);
+        options.prefix = prefix;
+        let plan = Kafka::plan(&options);
+        topics::create(&options, &plan).await.expect("the topics are created");
+        let admin = ClientConfig::new().set("bootstrap.servers", brokers).create().expect("an admin client");
+        Kafka { options, admin }
+    }
+
+    pub(super) fn plan(options: &Options) -> Plan {
+        topics::plan(&topics::Wanted {
+            prefix: options.prefix.clone(),
+            partitions: SHARDS,
+            replication_factor: 1,
+            min_insync_replicas: 1,
+            ..topics::Wanted::default()
+        })
+    }
+
+    pub(super) async fn delete(self) {
+        let topics: Vec<String> =
+            log::Topic::ALL.iter().map(|topic| topic.name(&self.options.prefix)).collect();
+        let names: Vec<&str> = topics.iter().map(String::as_str).collect();
+        let deleted = self.admin.delete_topics(&names, &AdminOptions::new()).await;
+        assert!(deleted.is_ok(), "{deleted:?}");
+    }
+
+    pub(super) fn consumer(&self, change: impl FnOnce(&mut Options)) -> Arc<dyn log::Consumer> {
+        let mut options = self.options.clone();
+        change(&mut options);
+        Arc::new(Consumer::start(options).expect("good options"))
+    }
+}
+
+impl Installation for Kafka {
+    fn shards(&self) -> u32 {
+        SHARDS
+    }
+
+    fn member(&self, name: &str) -> Arc<dyn log::Consumer> {
+        self.consumer(|options| options.instance = name.to_owned())
+    }
+
+    fn producer(&self) -> Arc<dyn log::Producer> {
+        Arc::new(Producer::start(self.options.clone()).expect("good options"))
+    }
+
+    fn forget_below(&self, shard: Shard, offset: u64) -> Answer<bool> {
+        let topic = log::Topic::Schedule.name(&self.options.prefix);
+        let mut list = TopicPartitionList::new();
+        let below = Offset::Offset(i64::try_from(offset).expect("small"));
+        list.add_partition_offset(&topic, i32::try_from(shard.0).expect("small"), below).expect("an offset");
+        let deleted = self.admin.delete_records(&list, &AdminOptions::new());
+        async move {
+            deleted.await.map_err(|error| Error::Unavailable(error.to_string()))?;
+            Ok(true)
+        }
+        .boxed()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kafka_keeps_the_facts_of_one_member() {
+    let Some(brokers) = brokers("kafka_keeps_the_facts_of_one_member") else { return };
+    let kafka = Kafka::new(brokers, "one").await;
+    conformance::check(&kafka).await;
+    kafka.delete().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kafka_keeps_the_facts_of_a_group() {
+    let Some(brokers) = brokers("kafka_keeps_the_facts_of_a_group") else { return };
+    let kafka = Kafka::new(brokers, "group").await;
+    conformance::group::check(&kafka).await;
+    kafka.delete().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_new_group_protocol_keeps_the_facts_of_one_member_and_of_a_group() {
+    let Some(brokers) = brokers("the_new_group_protocol") else { return };
+    let mut kafka = Kafka::new(brokers, "kip848").await;
+    kafka.options.protocol = Protocol::Consumer;
+    conformance::check(&kafka).await;
+    conformance::group::check(&kafka).await;
+    kafka.delete().await;
+}
