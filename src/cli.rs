@@ -1,1 +1,98 @@
-//! The command line.
+//! The command line: `dueline <noun> <verb>`. Data on stdout, all else on stderr; exit codes that scripts can rely on.
+
+mod bench;
+mod completions;
+mod config;
+mod dev;
+mod doctor;
+mod exit;
+mod migrate;
+mod output;
+mod serve;
+mod topics;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use exit::Exit;
+
+/// An event-driven task scheduler: in order per queue, on a single owner, with fencing.
+#[derive(Debug, Parser)]
+#[command(name = "dueline", version, arg_required_else_help = true, propagate_version = true)]
+#[command(after_help = "Example: dueline dev")]
+pub(super) struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    noun: Noun,
+}
+
+/// What every verb takes.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Global {
+    /// Config file, TOML.
+    #[arg(long, global = true, env = "DUELINE_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where the HTTP interface of any instance answers; for client verbs.
+    #[arg(
+        long,
+        global = true,
+        env = "DUELINE_SERVER",
+        value_name = "URL",
+        default_value = "http://127.0.0.1:7420"
+    )]
+    server: String,
+    /// File with the token for the HTTP interface; for client verbs.
+    #[arg(long, global = true, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// How data is written.
+    #[arg(short, long, global = true, value_enum, default_value = "text")]
+    output: output::Format,
+}
+
+#[derive(Debug, Subcommand)]
+enum Noun {
+    Dev(dev::Args),
+    Serve(serve::Args),
+    #[command(subcommand)]
+    Topics(topics::Verb),
+    #[command(subcommand)]
+    Migrate(migrate::Verb),
+    Doctor(doctor::Args),
+    #[command(subcommand)]
+    Config(config::Verb),
+    Bench(bench::Args),
+    Completions(completions::Args),
+}
+
+/// Runs the command line of this process.
+pub fn run() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return exit::of_usage(&error),
+    };
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return exit::report(&anyhow::Error::from(error).context("the async runtime")),
+    };
+    match runtime.block_on(dispatch(cli)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => exit::report(&error),
+    }
+}
+
+async fn dispatch(cli: Cli) -> anyhow::Result<()> {
+    let global = cli.global;
+    match cli.noun {
+        Noun::Dev(args) => dev::run(&global, args).await,
+        Noun::Serve(args) => serve::run(&global, args).await,
+        Noun::Topics(verb) => topics::run(&global, verb).await,
+        Noun::Migrate(verb) => migrate::run(&global, verb).await,
+        Noun::Doctor(args) => doctor::run(&global, args).await,
+        Noun::Config(verb) => config::run(&global, &verb),
+        Noun::Bench(args) => bench::run(&global, args).await,
+        Noun::Completions(args) => completions::run(&args),
+    }
+}

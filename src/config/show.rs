@@ -8,7 +8,7 @@ use super::load::Loaded;
 use super::section::{Found, Section};
 
 /// One value of the configuration.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Entry {
     /// The key: `kafka.group`, `handler.notify.url`.
     pub key: String,

@@ -9,6 +9,7 @@
 //! options → migrate (keyspace, numbered files, one runner at a time) · replication (what doctor reads)
 //! ```
 
+mod clock;
 mod errors;
 mod lookup;
 pub mod migrate;
@@ -30,6 +31,7 @@ use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 use crate::model::{Epoch, EventRow, FactRow, OwnerRow, OwnerUuid, Place, Progress, Row, Shard, TaskKey};
 use crate::store::{Answer, Bump, Cluster, Error, Instance, Lookup, Slice, Store};
 
+pub use clock::clock_offset_ms;
 pub use options::{Options, Tls};
 use session::Profiles;
 use statements::Statements;

@@ -1,0 +1,21 @@
+//! `dueline bench`.
+
+use super::Global;
+use super::output::{self, Format};
+
+/// Measure tasks per second, lateness, processor time and memory, beside the raw ceiling of log and store.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: dueline bench pipeline --tasks 20000\n\
+Example on servers: dueline bench pipeline --kafka 127.0.0.1:9092 --cassandra 127.0.0.1:9042 -o json")]
+pub(super) struct Args {
+    #[command(flatten)]
+    bench: crate::bench::Args,
+}
+
+pub(super) async fn run(global: &Global, args: Args) -> anyhow::Result<()> {
+    let report = crate::bench::run(&args.bench).await?;
+    match global.output {
+        Format::Text => output::text(&report.table()),
+        Format::Json | Format::Jsonl => output::json(Format::Jsonl, &report),
+    }
+}

@@ -1,0 +1,42 @@
+//! How data is written to stdout.
+
+use std::io::Write;
+
+use serde::Serialize;
+
+/// The formats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Format {
+    /// For people.
+    Text,
+    /// One JSON document.
+    Json,
+    /// One JSON document a line.
+    Jsonl,
+}
+
+/// Writes text as it is.
+pub(super) fn text(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    let written = out
+        .write_all(text.as_bytes())
+        .and_then(|()| if text.ends_with('\n') || text.is_empty() { Ok(()) } else { out.write_all(b"\n") });
+    quiet_when_closed(written.and_then(|()| out.flush()))
+}
+
+/// Writes a value as JSON: indented, or on one line.
+pub(super) fn json<T: Serialize>(format: Format, value: &T) -> anyhow::Result<()> {
+    let written = match format {
+        Format::Json | Format::Text => serde_json::to_string_pretty(value)?,
+        Format::Jsonl => serde_json::to_string(value)?,
+    };
+    text(&written)
+}
+
+/// Whoever reads the output may stop reading (`| head`).
+fn quiet_when_closed(written: std::io::Result<()>) -> anyhow::Result<()> {
+    match written {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
+    }
+}

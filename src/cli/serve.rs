@@ -1,0 +1,129 @@
+//! `dueline serve`: one instance on Kafka and Cassandra.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{Exit, Global};
+use crate::config::Config;
+use crate::node::{self, Node};
+use crate::{log, store};
+
+/// Run an instance on Kafka and Cassandra.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: dueline serve --config dueline.toml")]
+pub(super) struct Args {}
+
+/// First and longest wait between tries to reach the servers.
+const WAIT_FIRST: Duration = Duration::from_millis(500);
+const WAIT_MAX: Duration = Duration::from_secs(5);
+
+pub(super) async fn run(global: &Global, _args: Args) -> anyhow::Result<()> {
+    let config = super::config::with_servers(global, Vec::new())?.config;
+    crate::telemetry::init(&config.log)?;
+    let listener = bind(config.http.listen).await?;
+    let mut stop = std::pin::pin!(stop_signal()?);
+    let node = tokio::select! {
+        node = start(&config) => node?,
+        () = &mut stop => return Ok(()),
+    };
+    tracing::info!(listen = %config.http.listen, instance = config.instance.name, "serving");
+    serve(node, listener, stop).await
+}
+
+/// Starts as soon as the servers answer; what needs a person is an error at once.
+async fn start(config: &Config) -> anyhow::Result<Node> {
+    let mut wait = WAIT_FIRST;
+    loop {
+        match try_start(config).await {
+            Ok(node) => return Ok(node),
+            Err(error) if is_away(&error) => {
+                tracing::warn!(%error, "waiting for Kafka and Cassandra");
+                tokio::time::sleep(wait).await;
+                wait = (wait * 2).min(WAIT_MAX);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+async fn try_start(config: &Config) -> Result<Node, node::Error> {
+    check_topics(config).await?;
+    Node::builder(config.clone()).start().await
+}
+
+/// Topics are never made silently: those that are missing or would break a promise stop the start.
+#[cfg(feature = "kafka")]
+async fn check_topics(config: &Config) -> Result<(), node::Error> {
+    use crate::log::kafka::topics::{Level, check, plan};
+    let plan = plan(&node::wanted_topics(config));
+    let findings = check(&node::kafka_options(config), &plan).await?;
+    let bad: Vec<String> = findings
+        .iter()
+        .filter(|finding| finding.level == Level::Fail)
+        .map(|finding| format!("{}: {}", finding.what, finding.todo))
+        .collect();
+    if bad.is_empty() {
+        return Ok(());
+    }
+    Err(node::Error::Log(log::Error::Refused(format!("{} (see `dueline topics check`)", bad.join("; ")))))
+}
+
+#[cfg(not(feature = "kafka"))]
+async fn check_topics(_config: &Config) -> Result<(), node::Error> {
+    Ok(())
+}
+
+fn is_away(error: &node::Error) -> bool {
+    matches!(
+        error,
+        node::Error::Store(store::Error::Unavailable(_)) | node::Error::Log(log::Error::Unavailable(_))
+    )
+}
+
+/// Takes the address before anything else is done.
+pub(super) async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address)
+        .await
+        .with_context(|| format!("cannot listen on {address}: is another instance running? choose another with --listen or http.listen"))
+        .map_err(|error| Exit::Error.with(format!("{error:#}")))
+}
+
+/// Serves until the process is told to stop, then stops in order.
+pub(super) async fn until_stopped(node: Node, listener: TcpListener) -> anyhow::Result<()> {
+    let stop = stop_signal()?;
+    serve(node, listener, stop).await
+}
+
+async fn serve(node: Node, listener: TcpListener, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
+    let (stopped, stopping) = tokio::sync::oneshot::channel::<()>();
+    let server = tokio::spawn(crate::server::run(node.clone(), listener, async {
+        let _ = stopping.await;
+    }));
+    stop.await;
+    eprintln!("stopping: waiting for running calls; once more to exit at once");
+    let _ = stopped.send(());
+    let in_order = async {
+        node.stop().await;
+        server.await
+    };
+    tokio::select! {
+        served = in_order => Ok(served??),
+        () = stop_signal()? => Err(Exit::Error.with("stopped at once: calls under way are left to their deadline")),
+    }
+}
+
+/// Waits for SIGTERM or Ctrl-C.
+fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}
