@@ -199,7 +199,9 @@ impl Engine {
             Input::ProgressWritten(ticket, written) => {
                 self.when_fresh(ticket, |engine| engine.progress_written(written));
             }
-            Input::LogEndRead(ticket, read) => self.when_fresh(ticket, |engine| engine.log_end_read(read)),
+            Input::LogEndRead(ticket, read) => {
+                self.when_fresh(ticket, |engine| engine.log_end_read(ticket, read));
+            }
             Input::Sought(ticket, sought) => self.sought(ticket, sought),
             Input::Fetched(ticket, records) => self.fetched(ticket, records),
             Input::LookedUp(batch, rows) => self.looked_up(batch, rows),
@@ -226,19 +228,19 @@ impl Engine {
 
     /// When to come back with `Input::Tick`, by the boot clock.
     pub fn poll_timeout(&self) -> Option<Boot> {
-        let wall = [self.window_timeout(), self.queues.next_backoff(), self.attempts.next_hold()];
-        let wall = wall.into_iter().flatten().min().map(|at| self.boot_of(at));
-        let own = [
-            self.ownership.timeout(),
-            self.attempts.next_deadline(),
-            self.load_retry,
-            self.intake.next_retry(),
-            self.writes.next_retry(),
-            self.progress_timeout(),
-            self.catch_up_timeout(),
-            wall,
-        ];
-        own.into_iter().flatten().min()
+        let always = [self.ownership.timeout(), self.attempts.next_deadline(), self.writes.next_retry()];
+        let active = [self.window_timeout(), self.queues.next_backoff()].map(|at| self.boot_when(at));
+        let active = active.into_iter().chain([self.load_retry, self.catch_up_timeout()]);
+        let leased = [self.boot_when(self.attempts.next_hold()), self.intake.next_retry()];
+        let leased = leased.into_iter().chain([self.progress_timeout()]);
+        let is_leased = self.is_active() && self.ownership.valid(self.now.boot);
+        let active = active.filter(|_| self.is_active());
+        always.into_iter().chain(active).chain(leased.filter(|_| is_leased)).flatten().min()
+    }
+
+    /// Whether the shard is being loaded or run.
+    fn is_active(&self) -> bool {
+        !matches!(self.stage, Stage::Out | Stage::Stopped)
     }
 
     /// Whether nothing is owned and nothing is under way: the engine may be dropped.
@@ -256,7 +258,7 @@ impl Engine {
         self.effects.extend(calls);
         self.turn(turn);
         self.end_deadlines();
-        if self.stage != Stage::Out && self.stage != Stage::Stopped {
+        if self.is_active() {
             self.load_more();
             self.catch_up();
             self.drive_intake();
@@ -324,6 +326,9 @@ impl Engine {
         for seq in self.attempts.running() {
             self.effects.push_back(Effect::BreakOff(seq));
         }
+        for handler in self.attempts.slots() {
+            self.free_slot(&handler);
+        }
         self.attempts.clear();
         self.writes.clear();
         self.reset();
@@ -344,7 +349,7 @@ impl Engine {
     }
 
     fn regained(&mut self, lapse_ms: u64) {
-        if lapse_ms > 1_000 && self.stage == Stage::Running {
+        if lapse_ms > 1_000 && matches!(self.stage, Stage::CatchingUp | Stage::Running) {
             self.stage = Stage::CatchingUp;
             self.begin_catch_up();
         } else {
@@ -379,6 +384,9 @@ impl Engine {
         self.writes.forget_batches();
         self.intake = Intake::default();
         self.commit = Commit::default();
+        for handler in self.window.fetching() {
+            self.free_slot(&handler);
+        }
         self.window = Window::new(Place::start_of(Wall::MIN), self.budget);
         self.queues = Queues::default();
         for (handler, change) in self.lines.clear() {
@@ -438,8 +446,8 @@ impl Engine {
         (self.draw() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    fn boot_of(&self, wall: Wall) -> Boot {
-        self.now.boot.plus_ms(wall.ms_since(self.now.wall))
+    fn boot_when(&self, wall: Option<Wall>) -> Option<Boot> {
+        wall.map(|wall| self.now.boot.plus_ms(wall.ms_since(self.now.wall)))
     }
 
     fn epoch(&self) -> Epoch {

@@ -4,6 +4,7 @@
 //! is run in order by a single owner. The same engine runs embedded, with no servers at all.
 //! ARCHITECTURE.md has the map.
 
+pub mod bench;
 pub mod cli;
 pub mod client;
 pub mod config;

@@ -1,3 +1,15 @@
 //! The `dueline` binary.
 
-fn main() {}
+#[derive(clap::Parser)]
+struct Cli {
+    #[command(flatten)]
+    bench: dueline::bench::Args,
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let cli = <Cli as clap::Parser>::parse();
+    let report = dueline::bench::run(&cli.bench).await?;
+    eprintln!("{}", report.table());
+    Ok(())
+}

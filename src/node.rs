@@ -34,9 +34,10 @@ use crate::dispatch::in_process::{Handler, InProcess};
 use crate::dispatch::registry::{self, Kind, Resources, Route};
 use crate::dispatch::{Dispatch, Policy, Registry};
 use crate::log::{self, Consumer, Producer};
-use crate::metrics::Metrics;
+use crate::metrics::{self, Metrics};
 use crate::model::{HandlerName, NameError, limits};
 use crate::runtime::{self, Parts, Service};
+use crate::store::metered::Metered;
 use crate::store::{self, Cluster, Store};
 use crate::wire::event::{Handlers, Rules};
 
@@ -191,7 +192,7 @@ impl Builder {
     /// What is missing or wrong, with what to do about it.
     pub async fn start(mut self) -> Result<Node, Error> {
         let code = self.take_code()?;
-        let backends = connect::open(&self.config).await?;
+        let mut backends = connect::open(&self.config).await?;
         let cluster = agreed_cluster(&self.config, &backends.store).await?;
         let resources = Resources {
             producer: backends.producer.clone(),
@@ -199,7 +200,11 @@ impl Builder {
             loopback_urls: self.config.loopback_urls(),
         };
         let registry = Arc::new(Registry::build(self.config.handlers.clone(), resources)?);
-        let metrics = Arc::new(Metrics::default());
+        let metrics = Arc::new(Metrics::new(metrics::Options {
+            handlers: registry.handlers().map(|(name, _, _)| name.clone()).collect(),
+            dc_loss_survivable: self.config.dev.is_none().then(|| self.config.cassandra.survives_dc_loss()),
+        }));
+        backends.store = Arc::new(Metered::new(backends.store, metrics.clone()));
         let rules = Rules {
             payload_bytes_max: self.config.limits.payload_bytes,
             handlers: Arc::new(Handlers {

@@ -14,6 +14,7 @@ pub mod clock;
 mod observe;
 mod perform;
 mod slots;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -130,7 +131,8 @@ impl Service {
         let beat = tokio::spawn(service.clone().beat());
         let rejoin = tokio::spawn(service.clone().rejoin_when_fenced());
         let clock = tokio::spawn(service.shared.clock.clone().keep());
-        service.tasks.lock().unwrap_or_else(PoisonError::into_inner).extend([follow, beat, rejoin, clock]);
+        let watch = tokio::spawn(watch::watch(service.clone()));
+        service.tasks.lock().unwrap_or_else(PoisonError::into_inner).extend([follow, beat, rejoin, clock, watch]);
         service
     }
 

@@ -7,6 +7,7 @@
 #[cfg(feature = "cassandra")]
 pub mod cassandra;
 pub mod embedded;
+pub mod metered;
 
 use std::sync::Arc;
 

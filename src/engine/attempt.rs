@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::model::{
-    AttemptToken, Boot, CloseReason, Ended, Fact, FactRow, HandlerName, Outcome, Place, Row, Started,
-    TaskContent, TaskKey, Wall, limits,
+    AttemptToken, Boot, CloseReason, Ended, Fact, FactRow, HandlerName, MarkKind, Outcome, Place, Row,
+    Started, TaskContent, TaskKey, Wall, limits,
 };
 
 use super::effect::{CallOrder, Effect, Observation, inline};
@@ -83,6 +83,12 @@ impl Attempts {
 
     pub(super) fn clear(&mut self) {
         *self = Attempts { last_seq: self.last_seq, ..Attempts::default() };
+    }
+
+    /// The handlers of attempts that hold a slot.
+    pub(super) fn slots(&self) -> Vec<HandlerName> {
+        let holds = self.open.values().filter(|attempt| attempt.phase != Phase::Ending);
+        holds.map(|attempt| attempt.content.handler.clone()).collect()
     }
 
     pub(super) fn let_go(&mut self) {
@@ -166,19 +172,34 @@ impl Engine {
         (skips && self.now.wall > late_at).then_some(CloseReason::Skipped)
     }
 
+    /// Stops a task that is marked and not under way. A start without an end would look open for ever, so it is closed.
+    pub(super) fn stop_marked(&mut self, place: Place, mark: MarkKind) {
+        let Some(task) = self.window.get_mut(place) else { return };
+        task.mark = Some(mark);
+        if task.counts.previous == Some(Outcome::Interrupted) {
+            self.close(place, CloseReason::Interrupted);
+        } else {
+            self.finish(place);
+        }
+    }
+
     /// Closes a task without an attempt.
     pub(super) fn close(&mut self, place: Place, reason: CloseReason) {
         let Some(task) = self.window.get_mut(place) else { return };
         task.status = Status::Ending;
-        let key = task.key.clone();
+        let (key, marked) = (task.key.clone(), task.mark.is_some());
+        let handler = task.content.handler.clone();
+        self.unline_if(&key.queue, place);
         if let Some(queue) = self.queues.by_name.get_mut(&key.queue) {
-            queue.candidate = None;
             queue.busy.insert(place);
         }
+        self.pump(&key.queue);
         self.attempts.last_seq += 1;
         let (epoch, seq, at) = (self.epoch(), self.attempts.last_seq, self.now.wall);
         self.push_fact(place, Fact::Closed { epoch, seq, at, reason }, Purpose::Closed(place));
-        self.observe(Observation::Closed(reason, key));
+        if !marked {
+            self.observe(Observation::Closed { reason, key, handler });
+        }
     }
 
     pub(super) fn task_payload_read(&mut self, place: Place, payload: Result<Option<Arc<[u8]>>, Failure>) {
@@ -248,7 +269,7 @@ impl Engine {
     }
 
     pub(super) fn start_written(&mut self, seq: u64) {
-        let may_start = self.may_start();
+        let (may_start, generation) = (self.may_start(), self.commit.generation());
         let Some(attempt) = self.attempts.open.get_mut(&seq) else { return };
         let left_ms = attempt.deadline.ms_since(self.now.boot);
         let full_ms = attempt.started.deadline.ms_since(attempt.started.at);
@@ -263,11 +284,7 @@ impl Engine {
             place: attempt.place,
             content: attempt.content.clone(),
             payload: attempt.payload.clone(),
-            token: AttemptToken {
-                generation: attempt.place.version.generation(),
-                epoch: attempt.started.epoch,
-                sequence: seq,
-            },
+            token: AttemptToken { generation, epoch: attempt.started.epoch, sequence: seq },
             attempt: attempt.started.attempt,
             max_attempts: attempt.max_attempts,
             due_at: attempt.due_at,
@@ -333,10 +350,10 @@ impl Engine {
         self.free_slot(&handler);
         if let Some(called_at) = called_at {
             let run_ms = now.boot.ms_since(called_at);
-            self.observe(Observation::AttemptEnded { handler, outcome: end.outcome, run_ms });
+            self.observe(Observation::AttemptEnded { handler: handler.clone(), outcome: end.outcome, run_ms });
         }
         if let Some(reason) = ended.closed {
-            self.observe(Observation::Closed(reason, key));
+            self.observe(Observation::Closed { reason, key, handler });
         }
         self.push_fact(place, Fact::Ended(ended), Purpose::Ended(seq));
     }
@@ -370,7 +387,7 @@ impl Engine {
         self.pump(&task.key.queue);
     }
 
-    fn unline_if(&mut self, name: &crate::model::QueueName, place: Place) {
+    pub(super) fn unline_if(&mut self, name: &crate::model::QueueName, place: Place) {
         if self.queues.by_name.get(name).is_some_and(|queue| queue.candidate == Some(place)) {
             self.unline(name);
         }
@@ -433,9 +450,7 @@ impl Engine {
         let Some(hold) = self.attempts.holds.remove(&place) else { return };
         let Some(task) = self.window.get_mut(place) else { return };
         task.counts = Counts::after_interruption(&hold.started);
-        if task.mark.is_some() {
-            self.finish(place);
-        } else if task.counts.interruptions >= limits::INTERRUPTIONS_MAX {
+        if task.mark.is_some() || task.counts.interruptions >= limits::INTERRUPTIONS_MAX {
             self.close(place, CloseReason::Interrupted);
         } else {
             self.back_in_line(place);
@@ -449,6 +464,9 @@ impl Engine {
             super::Next::Open(started) if started == hold.started => {}
             super::Next::Open(started) => self.hold_lost(place, started),
             super::Next::Finished(_) => self.finish(place),
+            super::Next::Run(_) if self.window.get(place).is_some_and(|task| task.mark.is_some()) => {
+                self.finish(place);
+            }
             super::Next::Run(counts) => {
                 self.attempts.holds.remove(&place);
                 if let Some(task) = self.window.get_mut(place) {
@@ -470,7 +488,7 @@ impl Engine {
         self.writes.push(Row::Fact(row), purpose);
     }
 
-    fn free_slot(&mut self, handler: &HandlerName) {
+    pub(super) fn free_slot(&mut self, handler: &HandlerName) {
         self.effects.push_back(Effect::FreeSlots(handler.clone(), 1));
     }
 }

@@ -25,9 +25,17 @@ pub(super) struct Commit {
     closing: bool,
     target: Option<u64>,
     end_read_at: Option<Boot>,
-    end_reading: bool,
+    end_asked: Option<EndAsked>,
     /// Nothing that is still to come was appended before this.
     quiet_until: Wall,
+}
+
+/// A question for the log's end: the answer may come when more was read and applied.
+#[derive(Debug)]
+struct EndAsked {
+    ticket: u64,
+    at: Wall,
+    next_offset: u64,
 }
 
 /// Time between progress rows when only the watermark moves, in milliseconds.
@@ -109,7 +117,7 @@ impl Engine {
             return None;
         }
         let write = commit.writing.is_none().then_some(commit.write_at);
-        let end = commit.end_read_at.filter(|_| !commit.end_reading);
+        let end = commit.end_read_at.filter(|_| commit.end_asked.is_none());
         [write, end].into_iter().flatten().min()
     }
 
@@ -188,28 +196,31 @@ impl Engine {
         below.max(self.commit.watermark())
     }
 
-    /// Asks for the log's end and holds starts until everything below it is applied.
+    /// Asks for the log's end, anew, and holds starts until everything below it is applied.
     pub(super) fn begin_catch_up(&mut self) {
         self.catch_up_since = Some(self.now.boot);
         self.commit.target = None;
+        self.commit.end_asked = None;
         self.commit.end_read_at = Some(self.now.boot);
     }
 
     fn read_end_when_due(&mut self) {
         let due = self.commit.end_read_at.is_some_and(|at| at <= self.now.boot);
-        if due && !self.commit.end_reading {
-            self.commit.end_reading = true;
-            self.ask_log_end();
+        if due && self.commit.end_asked.is_none() {
+            let ticket = self.ask_log_end();
+            let (at, next_offset) = (self.now.wall, self.commit.next_offset());
+            self.commit.end_asked = Some(EndAsked { ticket, at, next_offset });
         }
     }
 
-    pub(super) fn ask_log_end(&mut self) {
+    pub(super) fn ask_log_end(&mut self) -> u64 {
         let ticket = self.ticket();
         self.effects.push_back(Effect::ReadLogEnd(ticket));
+        ticket
     }
 
-    pub(super) fn log_end_known(&mut self, read: Result<LogEnd, Failure>) {
-        self.commit.end_reading = false;
+    pub(super) fn log_end_known(&mut self, ticket: u64, read: Result<LogEnd, Failure>) {
+        let Some(asked) = self.commit.end_asked.take_if(|asked| asked.ticket == ticket) else { return };
         let end = match read {
             Ok(end) => end,
             Err(failure) => {
@@ -219,7 +230,7 @@ impl Engine {
             }
         };
         self.commit.end_read_at = Some(self.now.boot.plus_ms(END_READ_MS));
-        if let Some(broken) = self.broken_log(&end) {
+        if let Some(broken) = self.broken_log(&asked, &end) {
             return self.stop_shard(broken);
         }
         if let Some(progress) = &mut self.commit.progress
@@ -228,16 +239,17 @@ impl Engine {
             progress.topic_id.clone_from(&end.topic_id);
         }
         if self.intake.oldest_unapplied().is_none() && end.next == self.commit.next_offset() {
-            self.commit.quiet_until = self.commit.quiet_until.max(self.now.wall.plus_ms(-APPEND_SLACK_MS));
+            self.commit.quiet_until = self.commit.quiet_until.max(asked.at.plus_ms(-APPEND_SLACK_MS));
         }
-        if self.stage == Stage::CatchingUp {
-            self.commit.target.get_or_insert(end.next);
+        if self.stage == Stage::CatchingUp && self.commit.target.is_none() {
+            self.commit.target = Some(end.next);
+            self.log_heard();
         }
         self.begin_intake();
     }
 
     /// Why the log cannot be the one this progress belongs to.
-    fn broken_log(&self, end: &LogEnd) -> Option<String> {
+    fn broken_log(&self, asked: &EndAsked, end: &LogEnd) -> Option<String> {
         let progress = self.commit.progress.as_ref()?;
         let next = progress.next_offset;
         if !progress.topic_id.is_empty() && !end.topic_id.is_empty() && progress.topic_id != end.topic_id {
@@ -252,6 +264,7 @@ impl Engine {
                 end.first
             ));
         }
+        let next = asked.next_offset;
         (next > end.next)
             .then(|| format!("offset {next} is wanted, the log ends at {}: records are gone", end.next))
     }
@@ -269,8 +282,7 @@ impl Engine {
             return;
         }
         let reached = self.commit.target.is_some_and(|target| self.commit.next_offset() >= target);
-        let away =
-            self.commit.target.is_none() && self.catch_up_timeout().is_some_and(|at| at <= self.now.boot);
+        let away = self.catch_up_timeout().is_some_and(|at| at <= self.now.boot);
         if reached || away {
             self.stage = Stage::Running;
             self.catch_up_since = None;
@@ -279,8 +291,14 @@ impl Engine {
         }
     }
 
+    /// When a log that gives nothing more is not waited for any longer.
     pub(super) fn catch_up_timeout(&self) -> Option<Boot> {
-        let unknown = self.stage == Stage::CatchingUp && self.commit.target.is_none();
-        self.catch_up_since.filter(|_| unknown).map(|since| since.plus_ms(self.options.catch_up_ms))
+        let silent = self.stage == Stage::CatchingUp && self.intake.backlog() == 0;
+        self.catch_up_since.filter(|_| silent).map(|since| since.plus_ms(self.options.catch_up_ms))
+    }
+
+    /// The log gave something: it is waited for again.
+    pub(super) fn log_heard(&mut self) {
+        self.catch_up_since = self.catch_up_since.map(|_| self.now.boot);
     }
 }

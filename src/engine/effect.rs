@@ -59,7 +59,14 @@ pub enum Observation {
         run_ms: u64,
     },
     /// A task was closed without success.
-    Closed(CloseReason, TaskKey),
+    Closed {
+        /// Why.
+        reason: CloseReason,
+        /// The task.
+        key: TaskKey,
+        /// Its handler.
+        handler: HandlerName,
+    },
     /// An attempt starts again after an owner was lost.
     RepeatStart(TaskKey),
     /// An event was decided.
@@ -123,7 +130,7 @@ pub enum Effect {
     Seek(u64, u64),
     /// Get the next records.
     Fetch(u64),
-    /// Stop reading the log.
+    /// Nothing more is fetched until the next seek.
     StopFetch,
     /// Commit this next offset: a hint.
     Commit(u64),

@@ -69,9 +69,16 @@ impl Counts {
             attempt: started.attempt + u32::from(called),
             failures: ended.failures,
             interruptions: started.interruptions,
-            previous: called.then_some(ended.outcome),
+            previous: if called { Some(ended.outcome) } else { Counts::before(started) },
             not_before: next_at,
         }
+    }
+
+    /// How the attempt before `started` ended, as far as its counts tell.
+    fn before(started: &Started) -> Option<Outcome> {
+        let failed = if started.failures > 0 { Outcome::Retryable } else { Outcome::Snoozed };
+        let last = if started.interruptions > 0 { Outcome::Interrupted } else { failed };
+        (started.attempt > 1).then_some(last)
     }
 }
 
@@ -125,6 +132,10 @@ impl Folded {
             }
         }
         if let Some(reason) = self.closed {
+            let stopped = self.mark.filter(|_| reason == CloseReason::Interrupted);
+            if let Some((_, mark)) = stopped {
+                return Next::Finished(state_of(mark));
+            }
             return Next::Finished(match reason {
                 CloseReason::Expired => TaskState::Expired,
                 CloseReason::Skipped => TaskState::Skipped,

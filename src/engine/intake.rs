@@ -47,6 +47,9 @@ pub(super) struct Intake {
     fresh: BTreeMap<Place, Arc<TaskContent>>,
     frozen: BTreeMap<Place, u32>,
     marks: BTreeMap<Shard, OriginMark>,
+    /// Offsets to be forwarded to each home, in order: only the first is under way, since a home takes a record that
+    /// comes behind a later one for a repeat.
+    forwards: BTreeMap<Shard, VecDeque<u64>>,
 }
 
 const RETRY_MS: u64 = 500;
@@ -122,6 +125,7 @@ impl Engine {
         }
         match sought {
             Ok(()) => self.intake.sought = true,
+            Err(Failure::OffsetGone(why)) => self.stop_shard(why),
             Err(failure) => {
                 self.trouble("log seek", &failure);
                 self.intake.seek_at = Some(self.now.boot.plus_ms(RETRY_MS));
@@ -135,6 +139,7 @@ impl Engine {
         }
         match records {
             Ok(records) => {
+                self.log_heard();
                 let intake = &mut self.intake;
                 for record in records {
                     if record.offset >= intake.next_expected {
@@ -168,10 +173,10 @@ impl Engine {
 
     fn fetch_more(&mut self) {
         let intake = &mut self.intake;
-        let waits = intake.fetch_at.is_some_and(|at| at > self.now.boot);
+        intake.fetch_at.take_if(|at| *at <= self.now.boot);
+        let waits = intake.fetch_at.is_some();
         let room = intake.inbox.len() < limits::INTAKE_BATCH_RECORDS_MAX;
         if intake.reading && intake.sought && intake.fetching.is_none() && room && !waits {
-            intake.fetch_at = None;
             let ticket = self.ticket();
             self.intake.fetching = Some(ticket);
             self.effects.push_back(Effect::Fetch(ticket));
@@ -246,9 +251,7 @@ impl Engine {
         if let Some(rejection) = item.rejection.clone() {
             self.reject(index, offset, rejection);
         } else if let Some(to) = item.forward_to {
-            self.effects.push_back(Effect::Forward(offset, to));
-            self.intake.batches[index].produces.insert(offset, None);
-            self.observe(Observation::Forwarded);
+            self.forward(index, offset, to);
         } else if !self.repeats_origin(index, offset) {
             match self.plan(index, version) {
                 Ok(plan) => self.carry_out(index, version, plan),
@@ -275,6 +278,29 @@ impl Engine {
         self.observe(Observation::Rejected(rejection.reason));
         self.intake.batches[index].produces.insert(offset, Some(rejection.clone()));
         self.effects.push_back(Effect::Reject(offset, rejection));
+    }
+
+    fn forward(&mut self, index: usize, offset: u64, to: Shard) {
+        self.observe(Observation::Forwarded);
+        self.intake.batches[index].produces.insert(offset, None);
+        let line = self.intake.forwards.entry(to).or_default();
+        line.push_back(offset);
+        if line.len() == 1 {
+            self.effects.push_back(Effect::Forward(offset, to));
+        }
+    }
+
+    /// Ends the forward under way to `to`, and sends the next. False when `offset` is not the one under way.
+    fn forwarded(&mut self, offset: u64, to: Shard) -> bool {
+        let Some(line) = self.intake.forwards.get_mut(&to).filter(|line| line.front() == Some(&offset))
+        else {
+            return false;
+        };
+        line.pop_front();
+        if let Some(next) = line.front() {
+            self.effects.push_back(Effect::Forward(*next, to));
+        }
+        true
     }
 
     /// A forwarded record that was applied here before changes nothing.
@@ -380,7 +406,7 @@ impl Engine {
         self.observe(Observation::Decided(plan.decision));
         let (epoch, shard) = (self.epoch(), self.options.shard);
         if let Some((place, _)) = plan.mark {
-            *self.intake.frozen.entry(place).or_insert(0) += 1;
+            self.freeze(place);
         }
         if plan.decision == crate::model::Decision::Conflict {
             let detail = "another task of this id is unfinished and `on_conflict` is `reject`".into();
@@ -395,6 +421,30 @@ impl Engine {
         }
         if batch.wants_overlay() {
             self.intake.overlay.insert(row.key.clone(), (batch.id, row));
+        }
+    }
+
+    /// What is decided about a task comes first: it leaves its line until that is visible.
+    fn freeze(&mut self, place: Place) {
+        *self.intake.frozen.entry(place).or_insert(0) += 1;
+        let queue = self.window.get(place).map(|task| task.key.queue.clone());
+        if let Some(queue) = queue {
+            self.unline_if(&queue, place);
+        }
+    }
+
+    fn repump(&mut self, place: Place) {
+        if let Some(queue) = self.window.get(place).map(|task| task.key.queue.clone()) {
+            self.pump(&queue);
+        }
+    }
+
+    fn thaw(&mut self, place: Place) {
+        if let Some(count) = self.intake.frozen.get_mut(&place) {
+            *count -= 1;
+            if *count == 0 {
+                self.intake.frozen.remove(&place);
+            }
         }
     }
 
@@ -445,8 +495,14 @@ impl Engine {
         batch.put_back(rest);
         let Some(version) = version else { return self.write_next_group(index) };
         if let Some(item) = batch.items.iter_mut().find(|item| item.record.offset == version.offset()) {
-            item.task = None;
-            item.mark = None;
+            let (task, mark) = (item.task.take(), item.mark.take());
+            if let Some(task) = task {
+                self.intake.fresh.remove(&task.place);
+            }
+            if let Some((place, _)) = mark {
+                self.thaw(place);
+                self.repump(place);
+            }
         }
         let detail = format!("the store refuses it: {detail}");
         self.reject(index, version.offset(), Rejection { reason: RejectReason::RefusedByStore, detail });
@@ -455,15 +511,17 @@ impl Engine {
 
     pub(super) fn produced(&mut self, offset: u64, produced: Result<(), Failure>) {
         let now = self.now.boot;
-        let Some(batch) = self.intake.batches.iter_mut().find(|batch| batch.produces.contains_key(&offset))
-        else {
-            return;
-        };
+        let holds = |batch: &Batch| batch.produces.contains_key(&offset);
+        let Some(index) = self.intake.batches.iter().position(holds) else { return };
+        let to = self.intake.batches[index].forwards_to(offset);
         match produced {
             Ok(()) => {
-                batch.produces.remove(&offset);
+                if to.is_none_or(|to| self.forwarded(offset, to)) {
+                    self.intake.batches[index].produces.remove(&offset);
+                }
             }
             Err(failure) => {
+                let batch = &mut self.intake.batches[index];
                 batch.produce_retries.insert(offset, now.plus_ms(RETRY_MS));
                 self.trouble("produce", &failure);
             }
@@ -550,21 +608,16 @@ impl Engine {
     }
 
     fn show_mark(&mut self, place: Place, mark: MarkKind) {
-        if let Some(count) = self.intake.frozen.get_mut(&place) {
-            *count -= 1;
-            if *count == 0 {
-                self.intake.frozen.remove(&place);
-            }
-        }
+        self.thaw(place);
         self.window.note_mark(place, mark);
         let Some(task) = self.window.get_mut(place) else { return };
         let (name, status) = (task.key.queue.clone(), task.status);
         match status {
-            Status::Pending | Status::Queued => self.finish(place),
+            Status::Pending | Status::Queued => self.stop_marked(place, mark),
             Status::Fetching => {
                 let handler = task.content.handler.clone();
                 self.lines.unused(&handler);
-                self.finish(place);
+                self.stop_marked(place, mark);
             }
             Status::Starting | Status::Running | Status::Ending | Status::Held => {
                 task.mark = Some(mark);

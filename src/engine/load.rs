@@ -34,7 +34,9 @@ impl Engine {
         }
         match read {
             Ok(Some(progress)) => self.open_epoch(progress),
-            Ok(None) => self.ask_log_end(),
+            Ok(None) => {
+                self.ask_log_end();
+            }
             Err(failure) => {
                 self.trouble("progress read", &failure);
                 self.load_retry = Some(self.now.boot.plus_ms(LOAD_RETRY_MS));
@@ -60,7 +62,7 @@ impl Engine {
         self.write_progress();
     }
 
-    pub(super) fn log_end_read(&mut self, read: Result<LogEnd, Failure>) {
+    pub(super) fn log_end_read(&mut self, ticket: u64, read: Result<LogEnd, Failure>) {
         match (self.stage, read) {
             (Stage::Loading, Ok(end)) if !self.commit.is_open() => self.open_first_epoch(&end),
             (Stage::Loading, Err(failure)) if !self.commit.is_open() => {
@@ -68,7 +70,7 @@ impl Engine {
                 self.load_retry = Some(self.now.boot.plus_ms(LOAD_RETRY_MS));
             }
             (Stage::Out | Stage::Loading | Stage::Stopped, _) => {}
-            (Stage::CatchingUp | Stage::Running, read) => self.log_end_known(read),
+            (Stage::CatchingUp | Stage::Running, read) => self.log_end_known(ticket, read),
         }
     }
 

@@ -116,6 +116,11 @@ impl Engine {
         self.commit.generation()
     }
 
+    /// Every record below this offset is applied.
+    pub fn next_offset(&self) -> u64 {
+        self.commit.next_offset()
+    }
+
     /// Whether another instance may take the shard over at once; calls may still be under way.
     pub fn is_released(&self) -> bool {
         self.stage == Stage::Out && matches!(self.ownership.phase_word(), "idle" | "fenced")

@@ -15,7 +15,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::model::{MarkKind, Payload, Place, TaskContent, TaskKey, Wall};
+use crate::model::{HandlerName, MarkKind, Payload, Place, TaskContent, TaskKey, Wall};
 
 use super::fold::Counts;
 
@@ -108,6 +108,12 @@ impl Window {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Place, &Task)> {
         self.tasks.iter()
+    }
+
+    /// The handlers of tasks whose payload is being read: they hold a slot.
+    pub(super) fn fetching(&self) -> Vec<HandlerName> {
+        let fetching = self.tasks.values().filter(|task| task.status == Status::Fetching);
+        fetching.map(|task| task.content.handler.clone()).collect()
     }
 
     pub(super) fn cursor(&self) -> Place {

@@ -1,8 +1,8 @@
 //! The actor of one shard: its loop.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
@@ -36,6 +36,8 @@ pub(super) struct Actor {
     pub(super) ended: mpsc::UnboundedSender<Input>,
     ends: mpsc::UnboundedReceiver<Input>,
     pub(super) calls: BTreeMap<u64, AbortHandle>,
+    /// The last offset of each fetch that is not applied yet, and when it was fetched.
+    pub(super) unpersisted: VecDeque<(u64, Instant)>,
     /// Records fetched and not applied, for the rejected topic and for forwarding.
     pub(super) records: BTreeMap<u64, Record>,
 }
@@ -62,6 +64,7 @@ impl Actor {
             ended,
             ends,
             calls: BTreeMap::new(),
+            unpersisted: VecDeque::new(),
             records: BTreeMap::new(),
         }
     }
@@ -85,6 +88,23 @@ impl Actor {
                 () = until(&self.shared.clock, timeout) => self.tell(Input::Tick),
             }
             self.drain();
+            self.note_persisted();
+            self.forget_when_released();
+        }
+    }
+
+    /// Batches of a shard that is still held may need their records although nothing is fetched any more.
+    fn forget_when_released(&mut self) {
+        if self.engine.is_released() {
+            self.records.clear();
+            self.unpersisted.clear();
+        }
+    }
+
+    fn note_persisted(&mut self) {
+        let applied = self.engine.next_offset();
+        while let Some((_, since)) = self.unpersisted.pop_front_if(|(offset, _)| *offset < applied) {
+            self.shared.metrics.persisted(since.elapsed().as_secs_f64());
         }
     }
 

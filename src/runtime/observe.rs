@@ -1,7 +1,7 @@
 //! What engines observe, told to metrics and logs. Payloads are never logged; single tasks only at DEBUG.
 
 use crate::engine::Observation;
-use crate::model::{Decision, Shard};
+use crate::model::{CloseReason, Decision, MarkKind, Shard};
 
 use super::Shared;
 
@@ -17,8 +17,11 @@ impl Shared {
             Observation::AttemptEnded { handler, outcome, run_ms } => {
                 metrics.attempt_ended(handler, *outcome, *run_ms as f64 / 1e3);
             }
-            Observation::Closed(reason, key) => {
+            Observation::Closed { reason, key, handler } => {
                 metrics.closed(*reason);
+                if !matches!(reason, CloseReason::Expired | CloseReason::Skipped) {
+                    metrics.dead_letter(handler);
+                }
                 tracing::debug!(shard, queue = %key.queue, id = %key.id, reason = reason.word(), "task closed");
             }
             Observation::RepeatStart(key) => {
@@ -26,8 +29,16 @@ impl Shared {
                 tracing::debug!(shard, queue = %key.queue, id = %key.id, "starts again after a lost owner");
             }
             Observation::Decided(decision) => {
-                if *decision == Decision::Repeated {
-                    metrics.event_repeated();
+                match decision {
+                    Decision::Repeated => metrics.event_repeated(),
+                    Decision::Cancelled | Decision::CancelledBefore => metrics.superseded(MarkKind::Cancelled),
+                    Decision::Replaced => metrics.superseded(MarkKind::Replaced),
+                    Decision::Rescheduled => metrics.superseded(MarkKind::Rescheduled),
+                    Decision::Scheduled
+                    | Decision::TooLate
+                    | Decision::Kept
+                    | Decision::Conflict
+                    | Decision::Unknown => {}
                 }
             }
             Observation::Rejected(reason) => metrics.event_rejected(*reason),

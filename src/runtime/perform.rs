@@ -1,6 +1,7 @@
 //! Effects performed: each becomes one call of a port, and its answer one input.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::dispatch::{Call, Ending};
 use crate::engine::{CallEnd, CallOrder, Effect, Failure, Incoming, Input, KeyLookup, LogEnd};
@@ -44,7 +45,7 @@ impl Actor {
                 self.answer_later(async move { Input::Sought(ticket, sought.await.map_err(log_failure)) });
             }
             Effect::Fetch(ticket) => self.fetch(ticket),
-            Effect::StopFetch => self.records.clear(),
+            Effect::StopFetch => {}
             Effect::Commit(offset) => {
                 self.forget_records_below(offset);
                 self.shared.consumer.commit(self.shard, offset);
@@ -127,6 +128,9 @@ impl Actor {
             Err(error) => return self.tell(Input::Fetched(ticket, Err(log_failure(error)))),
         };
         let incoming = records.iter().map(|record| decode(record, &self.shared)).collect();
+        if let Some(last) = records.last() {
+            self.unpersisted.push_back((last.offset, Instant::now()));
+        }
         self.records.extend(records.into_iter().map(|record| (record.offset, record)));
         self.tell(Input::Fetched(ticket, Ok(incoming)));
     }
@@ -187,8 +191,10 @@ impl Actor {
 
     fn call(&mut self, order: CallOrder) {
         let seq = order.token.sequence;
-        let late_us = self.shared.clock.wall_us() - order.ready_at.0 * 1_000;
-        self.shared.metrics.lateness(&order.content.handler, late_us as f64 / 1e6);
+        if order.attempt == 1 {
+            let late_us = self.shared.clock.wall_us() - order.ready_at.0 * 1_000;
+            self.shared.metrics.lateness(&order.content.handler, late_us as f64 / 1e6);
+        }
         let calling = self.shared.registry.call(call_of(order, self.shard));
         let ended = self.ended.clone();
         let task = tokio::spawn(async move {

@@ -15,7 +15,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::log::{Answer, Assignment, Consumer, Message, Producer, Record, Target, Topic, Written};
+use crate::log::{
+    Answer, Assignment, Consumer, End, Error, Message, Producer, Record, Target, Topic, Written,
+};
 use crate::model::Shard;
 
 /// How long a fact may take to come true before the suite gives up.
@@ -84,9 +86,22 @@ impl Bench {
         read_on(self.consumer.as_ref(), shard, count).await
     }
 
+    /// What a shard holds; a leader that is not there yet is asked again.
+    async fn end(&self, shard: Shard) -> End {
+        soon("the end is told", async {
+            loop {
+                match self.consumer.end(shard).await {
+                    Err(Error::Unavailable(_)) => tokio::task::yield_now().await,
+                    answer => return answer.expect("an assigned shard has an end"),
+                }
+            }
+        })
+        .await
+    }
+
     /// The offset after the last record of a shard.
     async fn next(&self, shard: Shard) -> u64 {
-        soon("the end is told", self.consumer.end(shard)).await.expect("the leader answers").next
+        self.end(shard).await.next
     }
 }
 

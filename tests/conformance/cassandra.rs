@@ -5,8 +5,12 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 
-use dueline::store::Error;
+use dueline::model::{
+    CloseReason, Decision, Epoch, EventRow, Fact, FactRow, PayloadRow, Place, QueueName, Row, Shard, TaskId,
+    TaskKey, Version, Wall,
+};
 use dueline::store::cassandra::{Cassandra, Options, migrate};
+use dueline::store::{Error, Store};
 use dueline::testing::store_conformance::{self, Run};
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
@@ -161,4 +165,78 @@ async fn simple_strategy_is_refused() {
         assert!(matches!(found, None | Some(Strategy::SimpleStrategy { .. })), "{found:?}");
     })
     .await;
+}
+
+/// A store in a fresh keyspace, with a row of each table that writes go to.
+async fn store_of(keyspace: &Keyspace) -> (Cassandra, Vec<Row>) {
+    keyspace.migrate().await;
+    let store = Cassandra::connect(&keyspace.options).await.expect("it connects");
+    store.cluster(Run::new(1, 1).cluster).await.expect("a cluster row");
+    let key = TaskKey { queue: QueueName::new("q").expect("legal"), id: TaskId::new("t").expect("legal") };
+    let place = Place { ready_at: Wall(1_900_000_000_000), version: Version(5) };
+    let fact = |seq| Fact::Closed { epoch: Epoch(1), seq, at: place.ready_at, reason: CloseReason::Expired };
+    let mut rows: Vec<Row> =
+        (0..20).map(|seq| Row::Fact(FactRow { shard: Shard(1), place, fact: fact(seq) })).collect();
+    rows.push(Row::Event(event_of(&key)));
+    rows.push(Row::Payload(PayloadRow { shard: Shard(1), place, bytes: Arc::from(&b"{}"[..]) }));
+    (store, rows)
+}
+
+fn event_of(key: &TaskKey) -> EventRow {
+    EventRow {
+        key: key.clone(),
+        version: Version(5),
+        epoch: Epoch(1),
+        shard: Shard(1),
+        verb: Arc::from("cancel"),
+        content_hash: [1; 16],
+        event_id_hash: None,
+        appended: Wall(1_900_000_000_000),
+        decision: Decision::Unknown,
+        current: None,
+        cancel_remembered: None,
+        reason: None,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_the_store_refuses_is_named_while_it_takes_others() {
+    in_keyspace("refused", |keyspace| async move {
+        let (store, mut rows) = store_of(&keyspace).await;
+        store.write(Arc::from(rows.clone())).await.expect("ordinary rows are taken");
+        // Nothing the product writes is so large; a reason of this size stands for whatever a store may refuse.
+        let mut large = event_of(&TaskKey {
+            queue: QueueName::new("q").expect("legal"),
+            id: TaskId::new("large").expect("legal"),
+        });
+        large.reason = Some("x".repeat(REFUSED_BYTES));
+        rows.insert(3, Row::Event(large));
+        let answer = store.write(Arc::from(rows)).await;
+        assert!(matches!(&answer, Err(Error::RowRefused { index: 3, .. })), "{answer:.300?}");
+    })
+    .await;
+}
+
+/// More than the server takes in one request, with the limits it has by default.
+const REFUSED_BYTES: usize = 17 * 1024 * 1024;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_that_is_gone_is_misconfigured_and_no_row_is_blamed() {
+    in_keyspace("gone", |keyspace| async move {
+        let (store, rows) = store_of(&keyspace).await;
+        keyspace.cql("DROP TABLE {ks}.task_event").await;
+        let answer = store.write(Arc::from(rows)).await;
+        assert!(matches!(&answer, Err(Error::Misconfigured(_))), "{answer:?}");
+        let again = Cassandra::connect(&keyspace.options).await.map(drop);
+        assert!(matches!(&again, Err(Error::Misconfigured(_))), "{again:?}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_not_there_is_unavailable() {
+    let mut options = Options::new(vec!["127.0.0.1:1".into()], "dueline", "dc1");
+    options.request_timeout = std::time::Duration::from_millis(500);
+    let answer = Cassandra::connect(&options).await.map(drop);
+    assert!(matches!(&answer, Err(Error::Unavailable(_))), "{answer:?}");
 }

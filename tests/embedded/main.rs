@@ -65,7 +65,7 @@ async fn start(dir: &std::path::Path) -> Running {
         consumer: log.consumer().expect("one consumer"),
         producer: producer.clone(),
         registry: Arc::new(registry),
-        metrics: Arc::new(Metrics::default()),
+        metrics: Arc::new(Metrics::new(dueline::metrics::Options::default())),
         rules: Rules {
             payload_bytes_max: limits::PAYLOAD_BYTES_MAX,
             handlers: Arc::new(Handlers { names: ["note".to_owned()].into(), loopback_urls: false }),

@@ -208,8 +208,7 @@ impl Batch {
             self.produce_retries.iter().filter(|(_, at)| **at <= now).map(|(offset, _)| *offset).collect();
         for offset in due {
             self.produce_retries.remove(&offset);
-            let forward_to =
-                self.items.iter().find(|item| item.record.offset == offset).and_then(|item| item.forward_to);
+            let forward_to = self.forwards_to(offset);
             match (self.produces.get(&offset), forward_to) {
                 (Some(Some(rejection)), _) => effects.push(Effect::Reject(offset, rejection.clone())),
                 (Some(None), Some(to)) => effects.push(Effect::Forward(offset, to)),
@@ -217,6 +216,11 @@ impl Batch {
             }
         }
         effects
+    }
+
+    /// The home a misplaced record goes to.
+    pub(super) fn forwards_to(&self, offset: u64) -> Option<Shard> {
+        self.items.iter().find(|item| item.record.offset == offset).and_then(|item| item.forward_to)
     }
 
     pub(super) fn is_decided(&self) -> bool {

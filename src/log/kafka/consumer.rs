@@ -10,8 +10,9 @@ use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use super::leaders::Leaders;
-use super::member::{Command, Member, Shared};
+use super::member::Member;
 use super::options::Options;
+use super::shared::{Command, Shared};
 use crate::log::{self, Answer, Assignment, End, Error, Record};
 use crate::model::Shard;
 

@@ -13,7 +13,7 @@ use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::RDKafkaRespErr;
 
-use super::member::Shared;
+use super::shared::Shared;
 use crate::log::Assignment;
 use crate::model::Shard;
 

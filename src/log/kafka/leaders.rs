@@ -13,9 +13,9 @@ use rdkafka::config::FromClientConfigAndContext;
 use tokio::sync::oneshot;
 
 use super::context::Plain;
-use super::member::{Command, Shared};
 use super::options::Options;
 use super::raw::{self, Offsets, Upto};
+use super::shared::{Command, Shared};
 use super::{error, member};
 use crate::log::{End, Error, Topic};
 use crate::model::Shard;

@@ -7,10 +7,10 @@
 
 mod places;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
-use std::thread::{self, Thread};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
@@ -20,13 +20,13 @@ use rdkafka::error::KafkaError;
 use rdkafka::message::{BorrowedMessage, Message};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::RDKafkaErrorCode as Code;
-use tokio::sync::{oneshot, watch};
 
 use self::places::Places;
-use super::board::{Board, Taken, locked};
+use super::board::Taken;
 use super::context::Context;
-use super::leaders::{Checked, Leaders};
+use super::leaders::Leaders;
 use super::options::Options;
+use super::shared::{Command, Shared};
 use super::{error, raw};
 use crate::log::{Assignment, Error, Record, Topic};
 use crate::model::{Shard, Wall};
@@ -35,8 +35,6 @@ use crate::model::{Shard, Wall};
 const BURST_RECORDS: usize = 512;
 /// Polls without a record after which the queue counts as empty: one that served an event of another kind brings none.
 const EMPTY_POLLS: usize = 32;
-/// Commands that may wait.
-const COMMANDS_MAX: usize = 65_536;
 /// The thread looks around at least this often, in milliseconds; records and commands wake it at once.
 const IDLE_MS: u64 = 20;
 /// Time between two commits, in milliseconds.
@@ -47,98 +45,6 @@ const LEAVE_MS: u64 = 4_000;
 const ANEW_MS: (u64, u64) = (500, 30_000);
 /// A client that lasted so long, in milliseconds, was a good one: the wait starts over.
 const LASTED_MS: u64 = 60_000;
-
-/// What the thread is told to do.
-pub(super) enum Command {
-    /// Read a shard from an offset.
-    Seek { shard: Shard, offset: u64, answer: oneshot::Sender<Result<(), Error>> },
-    /// Read on: the shard's buffer has room.
-    Resume(Shard),
-    /// What the leaders hold.
-    Checked(Checked),
-    /// Leave the group and join it again.
-    Rejoin,
-}
-
-/// What the thread shares with callers and callbacks.
-pub(super) struct Shared {
-    pub(super) board: Board,
-    commands: Mutex<VecDeque<Command>>,
-    commits: Mutex<BTreeMap<Shard, u64>>,
-    begun: Instant,
-    beat_ms: AtomicU64,
-    closing: AtomicBool,
-    broken: AtomicBool,
-    closed: watch::Sender<bool>,
-    thread: OnceLock<Thread>,
-}
-
-impl Shared {
-    pub(super) fn new(buffer_bytes: usize) -> Shared {
-        Shared {
-            board: Board::new(buffer_bytes),
-            commands: Mutex::default(),
-            commits: Mutex::default(),
-            begun: Instant::now(),
-            beat_ms: AtomicU64::new(0),
-            closing: AtomicBool::new(false),
-            broken: AtomicBool::new(false),
-            closed: watch::Sender::new(false),
-            thread: OnceLock::new(),
-        }
-    }
-
-    /// Gives the thread an order; false when it has too many.
-    pub(super) fn order(&self, command: Command) -> bool {
-        let mut commands = locked(&self.commands);
-        if commands.len() >= COMMANDS_MAX || self.closing.load(Ordering::Acquire) {
-            return false;
-        }
-        commands.push_back(command);
-        drop(commands);
-        self.wake();
-        true
-    }
-
-    /// Notes an offset to be committed.
-    pub(super) fn commit(&self, shard: Shard, next: u64) {
-        if self.board.cell(shard).is_some() {
-            locked(&self.commits).insert(shard, next);
-        }
-    }
-
-    /// The client is beyond repair.
-    pub(super) fn mark_broken(&self) {
-        self.broken.store(true, Ordering::Release);
-    }
-
-    pub(super) fn close(&self) {
-        self.closing.store(true, Ordering::Release);
-        self.wake();
-    }
-
-    pub(super) fn closed(&self) -> watch::Receiver<bool> {
-        self.closed.subscribe()
-    }
-
-    pub(super) fn silent_ms(&self) -> u64 {
-        self.age_ms().saturating_sub(self.beat_ms.load(Ordering::Relaxed))
-    }
-
-    fn age_ms(&self) -> u64 {
-        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
-    }
-
-    fn beat(&self) {
-        self.beat_ms.store(self.age_ms(), Ordering::Relaxed);
-    }
-
-    fn wake(&self) {
-        if let Some(thread) = self.thread.get() {
-            thread.unpark();
-        }
-    }
-}
 
 /// The partition of a shard.
 pub(super) fn partition_of(shard: Shard) -> i32 {
@@ -195,11 +101,11 @@ impl Member {
     }
 
     fn run(&mut self) {
-        self.shared.thread.get_or_init(thread::current);
+        self.shared.serve_here();
         self.wake_on_records();
-        while !self.shared.closing.load(Ordering::Acquire) {
+        while !self.shared.is_closing() {
             self.shared.beat();
-            if self.shared.broken.swap(false, Ordering::AcqRel) {
+            if self.shared.take_broken() {
                 self.make_anew();
             }
             self.obey();
@@ -217,8 +123,7 @@ impl Member {
     }
 
     fn obey(&mut self) {
-        let commands = std::mem::take(&mut *locked(&self.shared.commands));
-        for command in commands {
+        for command in self.shared.take_commands() {
             match command {
                 Command::Seek { shard, offset, answer } => self.places.seek(shard, offset, answer),
                 Command::Resume(shard) => self.go_on(shard),
@@ -255,7 +160,7 @@ impl Member {
     }
 
     fn commit(&self) {
-        let commits = std::mem::take(&mut *locked(&self.shared.commits));
+        let commits = self.shared.take_commits();
         let mut list = TopicPartitionList::with_capacity(commits.len());
         for (shard, next) in commits {
             let placed = self.shared.board.cell(shard).is_some_and(|cell| cell.next().is_some());
@@ -352,18 +257,18 @@ impl Member {
         loop {
             self.rest(self.anew_ms);
             self.anew_ms = (self.anew_ms * 2).min(ANEW_MS.1);
-            if self.shared.closing.load(Ordering::Acquire) {
+            if self.shared.is_closing() {
                 return;
             }
             match connect(&self.options, &self.shared, &self.topic) {
                 Ok(client) => {
-                    drop_aside(std::mem::replace(&mut self.client, client));
+                    let _ended = drop_aside(std::mem::replace(&mut self.client, client));
                     break;
                 }
                 Err(error) => tracing::warn!(%error, "no Kafka client"),
             }
         }
-        self.shared.broken.store(false, Ordering::Release);
+        self.shared.take_broken();
         self.made = Instant::now();
         self.wake_on_records();
     }
@@ -371,27 +276,28 @@ impl Member {
     /// Waits without falling silent.
     fn rest(&self, ms: u64) {
         let until = Instant::now() + Duration::from_millis(ms);
-        while Instant::now() < until && !self.shared.closing.load(Ordering::Acquire) {
+        while Instant::now() < until && !self.shared.is_closing() {
             self.shared.beat();
             thread::park_timeout(Duration::from_millis(IDLE_MS));
         }
     }
 
-    /// Leaves the group within [`LEAVE_MS`], then drops the client aside: that may take for ever.
+    /// Leaves the group within [`LEAVE_MS`]: dropping the client does, on a thread of its own, for it may take for ever.
     fn leave(self) {
+        let context = self.client.context().clone();
+        let left = drop_aside(self.client);
         let until = Instant::now() + Duration::from_millis(LEAVE_MS);
-        if self.client.close_queue().is_ok() {
-            while !self.client.closed() && Instant::now() < until {
-                self.shared.beat();
-                let _ = self.client.poll(Duration::from_millis(IDLE_MS));
+        while Instant::now() < until {
+            self.shared.beat();
+            if left.recv_timeout(Duration::from_millis(IDLE_MS)) != Err(RecvTimeoutError::Timeout) {
+                break;
             }
         }
-        self.client.context().retire();
-        let left = self.shared.board.take_away_all();
-        self.shared.board.tell(Assignment::Lost(left));
+        context.retire();
+        let kept = self.shared.board.take_away_all();
+        self.shared.board.tell(Assignment::Lost(kept));
         self.shared.board.end();
-        drop_aside(self.client);
-        self.shared.closed.send_replace(true);
+        self.shared.say_closed();
     }
 }
 
@@ -403,12 +309,18 @@ fn connect(options: &Options, shared: &Arc<Shared>, topic: &str) -> Result<BaseC
     Ok(client)
 }
 
-/// Dropping a client waits for its brokers without bound: done on a thread that nobody waits for.
-fn drop_aside(client: BaseConsumer<Context>) {
-    let spawned = thread::Builder::new().name("kafka-drop".into()).spawn(move || drop(client));
+/// Dropping a client leaves the group and waits for its brokers without bound: done on a thread that nobody must wait
+/// for. The receiver ends when it is done.
+fn drop_aside(client: BaseConsumer<Context>) -> Receiver<()> {
+    let (done, ended) = std::sync::mpsc::channel();
+    let spawned = thread::Builder::new().name("kafka-drop".into()).spawn(move || {
+        drop(client);
+        drop(done);
+    });
     if let Err(error) = spawned {
         tracing::warn!(%error, "a Kafka client was dropped in place");
     }
+    ended
 }
 
 /// The record of a message: key and value in one allocation.

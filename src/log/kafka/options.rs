@@ -130,6 +130,7 @@ impl Options {
             ("client.id", &self.instance),
             ("allow.auto.create.topics", "false"),
             ("socket.keepalive.enable", "true"),
+            ("topic.metadata.refresh.interval.ms", "30000"),
             ("socket.connection.setup.timeout.ms", "5000"),
             ("reconnect.backoff.ms", "100"),
             ("reconnect.backoff.max.ms", "2000"),
@@ -152,7 +153,6 @@ impl Options {
             ("fetch.wait.max.ms", "100"),
             ("fetch.queue.backoff.ms", "20"),
             ("fetch.error.backoff.ms", "200"),
-            ("topic.metadata.refresh.interval.ms", "30000"),
         ];
         set_all(&mut config, tunable);
         set_all(&mut config, pairs(&self.librdkafka));
@@ -199,6 +199,7 @@ impl Options {
         let tunable = [
             ("compression.type", "lz4"),
             ("linger.ms", "2"),
+            ("batch.size", "262144"),
             ("queue.buffering.max.messages", "100000"),
             ("queue.buffering.max.kbytes", "65536"),
             ("topic.metadata.propagation.max.ms", "10000"),
@@ -206,12 +207,7 @@ impl Options {
         set_all(&mut config, tunable);
         set_all(&mut config, pairs(&self.librdkafka));
         set_all(&mut config, pairs(&self.producer));
-        let fixed = [
-            ("enable.idempotence", "true"),
-            ("enable.gapless.guarantee", "true"),
-            ("acks", "all"),
-            ("partitioner", "murmur2_random"),
-        ];
+        let fixed = [("enable.idempotence", "true"), ("acks", "all"), ("partitioner", "murmur2_random")];
         set_all(&mut config, fixed);
         config.set("message.timeout.ms", self.message_timeout.as_millis().max(1_000).to_string());
         config

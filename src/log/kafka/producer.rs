@@ -1,13 +1,16 @@
 //! The writing side of the port: one idempotent producer for the process.
 //!
-//! A record is enqueued before `produce` returns, so records of a partition keep the order of the calls. A gap is
-//! never hidden: when one record fails after it was enqueued, all that wait behind it fail with it (the client is given
-//! up and made anew), and when the queue is full, every record is refused with [`Error::Unavailable`] until all that
-//! were enqueued are answered. Who must keep an order goes on from the first record that failed.
+//! A record is enqueued before `produce` returns, so records of a partition keep the order of the calls. None is written
+//! behind one that failed: when a record fails after it was enqueued, all that wait fail with it, and the client is given
+//! up and made anew (librdkafka's own gap-less mode does not cover timeouts). When its queue is full, or while it is made
+//! anew, every record is refused with [`Error::Unavailable`]; records are taken again once all are answered and calls have
+//! paused for [`QUIET_MS`], so that of calls made in one go none is written behind a refused one. Who must keep an order
+//! makes its calls in one go and goes on from the first that failed. A record that can never be written
+//! ([`Error::Refused`]) leaves the others alone.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,6 +33,13 @@ const IDLE_MS: u64 = 100;
 /// Shortest time between two clients, in milliseconds: brokers pay for each new one.
 const ANEW_MS: u64 = 1_000;
 
+/// After a refusal, records are taken again when no call came for so long, in milliseconds.
+const QUIET_MS: u64 = 10;
+/// After a refusal, calls that never pause are taken again after so long, in milliseconds.
+const REFUSE_MS_MAX: u128 = 2_000;
+/// After a refusal, records are taken again after so long, in milliseconds, even if some were never answered.
+const STUCK_MS: u128 = 60_000;
+
 type Sender = oneshot::Sender<Result<Written, Error>>;
 
 /// The producer of a process. To be used within a Tokio runtime with its timer on.
@@ -49,7 +59,12 @@ impl Producer {
         options.check()?;
         let count = Arc::new(Count::default());
         let client = connect(&options, &count)?;
-        let line = Arc::new(Line { client: RwLock::new(client), count, full: AtomicBool::new(false) });
+        let line = Arc::new(Line {
+            client: RwLock::new(client),
+            count,
+            refusing: AtomicBool::new(false),
+            refused: Mutex::default(),
+        });
         let topics = Topic::ALL.map(|topic| topic.name(&options.prefix));
         let (open, opened) = sync_channel(1);
         let served = line.clone();
@@ -68,8 +83,10 @@ impl Producer {
     }
 
     fn enqueue(&self, message: &Message, answer: Sender) -> Result<(), Error> {
-        if self.line.is_full() {
-            return Err(Error::Unavailable("the queue to Kafka was full and is not yet answered".into()));
+        if self.line.is_refusing() {
+            return Err(Error::Unavailable(
+                "the producer takes no records after a failure or a full queue".into(),
+            ));
         }
         let topic = self.topic(&message.target);
         let mut record: BaseRecord<'_, [u8], [u8], Box<Sender>> =
@@ -154,7 +171,15 @@ impl Count {
 struct Line {
     client: RwLock<Arc<BaseProducer<Deliveries>>>,
     count: Arc<Count>,
-    full: AtomicBool,
+    refusing: AtomicBool,
+    refused: Mutex<Option<Refused>>,
+}
+
+/// When calls were refused.
+#[derive(Clone, Copy)]
+struct Refused {
+    first: Instant,
+    last: Instant,
 }
 
 impl Line {
@@ -162,27 +187,46 @@ impl Line {
         self.client.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// After the queue was full: until everything enqueued is answered.
-    fn is_full(&self) -> bool {
-        if !self.full.load(Ordering::Acquire) {
+    /// After a refusal: until everything enqueued is answered and the calls have paused.
+    fn is_refusing(&self) -> bool {
+        if !self.refusing.load(Ordering::Acquire) {
             return false;
         }
-        let full = self.count.open.load(Ordering::Acquire) > 0;
-        self.full.store(full, Ordering::Release);
-        full
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(Refused { first, last }) = *refused else { return false };
+        let now = Instant::now();
+        let paused = now.duration_since(last) >= Duration::from_millis(QUIET_MS);
+        let refused_ms = now.duration_since(first).as_millis();
+        let answered = self.count.open.load(Ordering::Acquire) == 0;
+        if (answered && (paused || refused_ms >= REFUSE_MS_MAX)) || refused_ms >= STUCK_MS {
+            *refused = None;
+            self.refusing.store(false, Ordering::Release);
+            return false;
+        }
+        *refused = Some(Refused { first, last: now });
+        true
+    }
+
+    fn refuse(&self) {
+        let now = Instant::now();
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = refused.map_or(now, |refused| refused.first);
+        *refused = Some(Refused { first, last: now });
+        self.refusing.store(true, Ordering::Release);
     }
 
     fn send(&self, record: BaseRecord<'_, [u8], [u8], Box<Sender>>) -> Result<(), Error> {
         // Held while sending: whoever makes the client anew waits for it, and nothing is enqueued behind a failure.
         let client = self.client.read().unwrap_or_else(PoisonError::into_inner);
         if client.context().has_failed() {
+            self.refuse();
             return Err(Error::Unavailable("the producer is made anew after a failure".into()));
         }
         self.count.open.fetch_add(1, Ordering::AcqRel);
         let Err((error, _)) = client.send(record) else { return Ok(()) };
         self.count.answered();
         if error.rdkafka_error_code() == Some(RDKafkaErrorCode::QueueFull) {
-            self.full.store(true, Ordering::Release);
+            self.refuse();
         }
         let error = error::production(&error);
         if matches!(error, Error::Fatal(_)) {
@@ -295,3 +339,6 @@ impl ProducerContext for Deliveries {
         self.count.answered();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@ mod admin;
 mod check;
 pub mod render;
 
-pub use admin::{Cluster, cluster, create};
+pub use admin::{Cluster, cluster, create, delete};
 pub use check::{Finding, Level, check};
 
 use serde::Serialize;

@@ -88,9 +88,9 @@ async fn a_fetch_at_the_end_waits_for_the_next_record(bench: &Bench) {
 
 async fn the_end_is_the_offset_of_the_next_record(bench: &Bench) {
     for shard in (0..bench.shards).map(Shard) {
-        let before = soon("the end is told", bench.consumer.end(shard)).await.expect("the leader answers");
+        let before = bench.end(shard).await;
         let written = bench.write(shard, &values("end", 3)).await;
-        let after = soon("the end is told", bench.consumer.end(shard)).await.expect("the leader answers");
+        let after = bench.end(shard).await;
         assert_eq!(written[0].offset, before.next, "the next record is written at the end");
         assert_eq!(after.next, written[2].offset + 1, "the end moves with each record");
         assert!(after.first <= before.next, "the first offset lies before the end");

@@ -97,3 +97,13 @@ async fn version(client: &AdminClient<Plain>, broker: i32) -> Option<String> {
     let resource = described.into_iter().next()?.ok()?;
     resource.get("inter.broker.protocol.version")?.value.clone()
 }
+
+/// Deletes the planned topics with everything in them: for benches and tests, which make their own.
+///
+/// # Errors
+/// [`Error::Unavailable`] when the cluster does not answer.
+pub async fn delete(options: &Options, plan: &Plan) -> Result<(), Error> {
+    let names: Vec<&str> = plan.topics.iter().map(|topic| topic.name.as_str()).collect();
+    let deleted = client(options)?.delete_topics(&names, &admin_options()).await;
+    deleted.map(|_| ()).map_err(|error| Error::Unavailable(error.to_string()))
+}

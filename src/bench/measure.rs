@@ -1,0 +1,57 @@
+//! What the process used, read from the kernel.
+
+use std::time::{Duration, Instant};
+
+/// Processor time and memory of this process at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Usage {
+    at: Instant,
+    cpu: Duration,
+}
+
+impl Usage {
+    pub(super) fn now() -> Usage {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        let cpu = Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0));
+        Usage { at: Instant::now(), cpu }
+    }
+
+    pub(super) fn seconds(&self) -> f64 {
+        self.at.elapsed().as_secs_f64()
+    }
+
+    pub(super) fn cpu_us(&self) -> f64 {
+        (Usage::now().cpu - self.cpu).as_secs_f64() * 1e6
+    }
+}
+
+/// Resident memory in MiB, 0 where the kernel does not say.
+pub(super) fn rss_mb() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+    let kib = line.and_then(|line| line.split_whitespace().nth(1)).and_then(|kib| kib.parse::<f64>().ok());
+    kib.unwrap_or(0.0) / 1024.0
+}
+
+/// The value at a share (0 to 1) of sorted values.
+pub(super) fn at_share(sorted: &[i64], share: f64) -> f64 {
+    let index = ((sorted.len() as f64 - 1.0) * share).round();
+    sorted.get(index as usize).map_or(0.0, |us| *us as f64 / 1e3)
+}
+
+/// What one fsync of a small file takes in `dir`, in milliseconds: the median of 50.
+pub(super) fn fsync_ms(dir: &std::path::Path) -> std::io::Result<f64> {
+    use std::io::Write;
+    let path = dir.join("fsync-probe");
+    let mut file = std::fs::File::create(&path)?;
+    let mut times = Vec::new();
+    for _ in 0..50 {
+        file.write_all(&[0; 512])?;
+        let start = Instant::now();
+        file.sync_data()?;
+        times.push(start.elapsed());
+    }
+    std::fs::remove_file(path)?;
+    times.sort();
+    Ok(times[times.len() / 2].as_secs_f64() * 1e3)
+}

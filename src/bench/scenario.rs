@@ -1,0 +1,278 @@
+//! The scenarios: each produces its tasks, waits for what it measures, and reports.
+
+use std::io::IsTerminal;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context as _;
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::dispatch::in_process::{Context, Done};
+use crate::log::{Message, Target, Topic};
+use crate::model::{HandlerName, Misfire, OnConflict, Payload, TaskContent, Wall};
+use crate::node::Node;
+
+use super::ceiling::{self, Load};
+use super::measure::{Usage, at_share, fsync_ms, rss_mb};
+use super::report::{Lateness, Report};
+use super::site::Site;
+use super::{Args, Scenario};
+
+/// Records sent and not acknowledged yet.
+const SENDS_AT_ONCE: usize = 8_192;
+/// A run without any progress for this long has failed.
+const STALLED: Duration = Duration::from_secs(60);
+/// Far beyond the look-ahead.
+const FAR_MS: i64 = 3_600_000;
+const HOUR_MS: u64 = 3_600_000;
+
+/// What the no-op handler counts.
+#[derive(Default)]
+struct Seen {
+    calls: AtomicU64,
+    last_us: AtomicI64,
+    late_us: Mutex<Vec<i64>>,
+}
+
+struct Bench<'a> {
+    args: &'a Args,
+    node: Node,
+    seen: Arc<Seen>,
+    bar: ProgressBar,
+}
+
+pub(super) async fn run(args: &Args, site: &Site) -> anyhow::Result<Report> {
+    let seen: Arc<Seen> = Arc::default();
+    let noted = seen.clone();
+    let node = site.node().handler("noop", move |context: Context| {
+        note(&noted, &context);
+        async { Ok(Done::Succeeded) }
+    });
+    let node = node.start().await.context("the node of this run")?;
+    let bar = progress_bar(args);
+    let bench = Bench { args, node: node.clone(), seen, bar };
+    bench.until_running().await?;
+    let measured = bench.measure(site).await;
+    node.stop().await;
+    measured
+}
+
+fn note(seen: &Seen, context: &Context) {
+    let now = wall_us();
+    seen.calls.fetch_add(1, Ordering::Relaxed);
+    seen.last_us.fetch_max(now, Ordering::Relaxed);
+    let late = now - context.call.due_at.0 * 1_000;
+    seen.late_us.lock().unwrap_or_else(PoisonError::into_inner).push(late);
+}
+
+fn wall_us() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}
+
+fn progress_bar(args: &Args) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{msg:>10} {bar:40} {pos}/{len} {per_sec} {eta}");
+    let bar = ProgressBar::new(args.tasks);
+    style.map(|style| bar.clone().with_style(style)).unwrap_or(bar)
+}
+
+impl Bench<'_> {
+    async fn measure(&self, site: &Site) -> anyhow::Result<Report> {
+        let idle_mb = rss_mb();
+        let usage = Usage::now();
+        let mut report = match self.args.scenario {
+            Scenario::Pipeline => self.pipeline().await?,
+            Scenario::Ingest | Scenario::Pending => self.ingest().await?,
+            Scenario::Steady => self.steady().await?,
+        };
+        report.cpu_us_per_task = usage.cpu_us() / report.tasks.max(1) as f64;
+        report.rss_mb = rss_mb();
+        report.rss_above_idle_mb = report.rss_mb - idle_mb;
+        report.lateness_ms = self.lateness();
+        if self.args.scenario != Scenario::Steady && !self.args.no_ceiling {
+            self.bar.set_message("ceiling");
+            let ceiling = ceiling::measure(site, &self.node, self.load()).await?;
+            report.ceiling_tasks_per_second = Some(ceiling);
+            report.ratio_to_ceiling = Some(report.tasks_per_second / ceiling);
+        }
+        report.fsync_ms = site.dir.as_deref().map(fsync_ms).transpose()?;
+        report.site = site.word().to_owned();
+        report.scenario = self.args.scenario.word().to_owned();
+        report.queues = self.args.queues;
+        report.shards = self.args.shards;
+        report.commit = option_env!("DUELINE_COMMIT").unwrap_or(env!("CARGO_PKG_VERSION")).to_owned();
+        self.bar.finish_and_clear();
+        Ok(report)
+    }
+
+    fn load(&self) -> Load {
+        let now = Wall(wall_us() / 1_000);
+        let (from, spread_ms) = match self.args.scenario {
+            Scenario::Pipeline | Scenario::Steady => (now, 0),
+            Scenario::Ingest | Scenario::Pending => (now.plus_ms(FAR_MS), HOUR_MS),
+        };
+        Load { tasks: self.args.tasks, shards: self.args.shards, from, spread_ms }
+    }
+
+    /// From the first record to the last task done.
+    async fn pipeline(&self) -> anyhow::Result<Report> {
+        let usage = Usage::now();
+        let now = wall_us() / 1_000;
+        let produce = self.produce(|_| now);
+        let done = self.until("run", self.args.tasks, || self.seen.calls.load(Ordering::Relaxed));
+        tokio::try_join!(produce, done)?;
+        self.until_empty().await?;
+        let seconds = usage.seconds();
+        Ok(Report {
+            tasks: self.args.tasks,
+            tasks_per_second: self.args.tasks as f64 / seconds,
+            ..Report::default()
+        })
+    }
+
+    /// From the first record until all are stored.
+    async fn ingest(&self) -> anyhow::Result<Report> {
+        let usage = Usage::now();
+        let from = wall_us() / 1_000 + FAR_MS;
+        let spread = |task| from + (task * HOUR_MS / self.args.tasks) as i64;
+        tokio::try_join!(self.produce(spread), self.until_stored())?;
+        let per_second = self.args.tasks as f64 / usage.seconds();
+        Ok(Report {
+            tasks: self.args.tasks,
+            tasks_per_second: per_second,
+            persisted_per_second: Some(per_second),
+            ..Report::default()
+        })
+    }
+
+    /// One task every so often, each due two seconds after it is sent.
+    async fn steady(&self) -> anyhow::Result<Report> {
+        let tasks = self.args.rate * self.args.seconds;
+        let mut ticks = tokio::time::interval(Duration::from_micros(1_000_000 / self.args.rate));
+        let usage = Usage::now();
+        let mut sends = Vec::new();
+        for task in 0..tasks {
+            ticks.tick().await;
+            let due_at = wall_us() / 1_000 + 2_000;
+            sends.push(tokio::spawn(self.node.producer().produce(self.message(task, due_at))));
+        }
+        for sent in sends {
+            sent.await?.context("a record")?;
+        }
+        self.until("run", tasks, || self.seen.calls.load(Ordering::Relaxed)).await?;
+        Ok(Report { tasks, tasks_per_second: tasks as f64 / usage.seconds(), ..Report::default() })
+    }
+
+    fn message(&self, task: u64, due_at_ms: i64) -> Message {
+        let queue = task % self.args.queues;
+        Message {
+            target: Target::Topic(Topic::Schedule),
+            partition: None,
+            key: Some(Bytes::from(format!("q-{queue}"))),
+            headers: Vec::new(),
+            value: Some(event_text(task, queue, due_at_ms)),
+        }
+    }
+
+    async fn produce(&self, due_at: impl Fn(u64) -> i64) -> anyhow::Result<()> {
+        let sends = stream::iter(0..self.args.tasks)
+            .map(|task| self.node.producer().produce(self.message(task, due_at(task))));
+        let mut sends = sends.buffer_unordered(SENDS_AT_ONCE);
+        while let Some(sent) = sends.next().await {
+            sent.context("a record")?;
+        }
+        Ok(())
+    }
+
+    async fn until_running(&self) -> anyhow::Result<()> {
+        let shards = u64::from(self.args.shards);
+        let running = || async { self.sum(|view| u64::from(view.phase == "running")).await };
+        self.until_async("start", shards, running).await
+    }
+
+    async fn until_stored(&self) -> anyhow::Result<()> {
+        self.until_async("stored", self.args.tasks, || self.sum(|view| view.next_offset)).await
+    }
+
+    /// Until the last end is on record.
+    async fn until_empty(&self) -> anyhow::Result<()> {
+        let shards = u64::from(self.args.shards);
+        self.until_async("done", shards, || self.sum(|view| u64::from(view.tasks == 0))).await
+    }
+
+    async fn sum(&self, of: impl Fn(&crate::engine::ShardView) -> u64) -> u64 {
+        let mut sum = 0;
+        for shard in self.node.service().shards() {
+            let now = self.node.service().clock().now().boot;
+            let view = self.node.service().ask(shard, move |engine| engine.shard_view(now)).await;
+            sum += view.as_ref().map_or(0, &of);
+        }
+        sum
+    }
+
+    async fn until(&self, what: &'static str, wanted: u64, count: impl Fn() -> u64) -> anyhow::Result<()> {
+        self.until_async(what, wanted, || std::future::ready(count())).await
+    }
+
+    /// Waits until `count` has reached `wanted`; fails when it stands still.
+    async fn until_async<F: Future<Output = u64>>(
+        &self,
+        what: &'static str,
+        wanted: u64,
+        count: impl Fn() -> F,
+    ) -> anyhow::Result<()> {
+        self.bar.set_message(what);
+        self.bar.set_length(wanted);
+        let (mut last, mut moved) = (0, Instant::now());
+        loop {
+            let now = count().await;
+            self.bar.set_position(now);
+            if now >= wanted {
+                return Ok(());
+            }
+            if now > last {
+                (last, moved) = (now, Instant::now());
+            }
+            anyhow::ensure!(moved.elapsed() < STALLED, "{what}: {now} of {wanted}, and no progress for 60 s");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    fn lateness(&self) -> Lateness {
+        let mut late = std::mem::take(&mut *self.seen.late_us.lock().unwrap_or_else(PoisonError::into_inner));
+        late.sort_unstable();
+        Lateness { p50: at_share(&late, 0.5), p99: at_share(&late, 0.99), max: at_share(&late, 1.0) }
+    }
+}
+
+/// A schedule event as a producer would write it, about 200 bytes.
+pub(super) fn event_text(task: u64, queue: u64, due_at_ms: i64) -> Bytes {
+    let due_at = crate::wire::time::format_time(Wall(due_at_ms));
+    Bytes::from(format!(
+        r#"{{"type":"schedule","queue":"q-{queue}","id":"t-{task}","due_at":"{due_at}","handler":"noop","payload":{{"task":{task},"user":"someone@example.org","note":"a payload of ordinary length"}}}}"#
+    ))
+}
+
+pub(super) fn content(handler: HandlerName) -> TaskContent {
+    TaskContent {
+        handler,
+        payload: Payload::Inline(Arc::from(&br#"{"task":1,"user":"someone@example.org"}"#[..])),
+        priority: 5,
+        collection: None,
+        timeout_ms: None,
+        expires_at: None,
+        misfire: Misfire::Run,
+        misfire_grace_ms: 0,
+        on_conflict: OnConflict::Replace,
+        retry: None,
+        labels: std::collections::BTreeMap::new(),
+        created_by: None,
+        traceparent: None,
+    }
+}

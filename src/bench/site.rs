@@ -1,0 +1,98 @@
+//! Where a run happens: topics and a keyspace of its own on given servers, or a folder of its own.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+use crate::config::{Config, Dev};
+use crate::node::Node;
+
+use super::Args;
+
+/// A place for one run; [`Site::close`] removes what it made.
+pub(super) struct Site {
+    config: Config,
+    pub(super) dir: Option<PathBuf>,
+}
+
+impl Site {
+    pub(super) async fn open(args: &Args) -> anyhow::Result<Site> {
+        let name = format!("bench_{}", uuid::Uuid::new_v4().simple());
+        let base = args.embedded.clone().unwrap_or_else(std::env::temp_dir);
+        let dir = base.join(format!("dueline-{name}"));
+        let mut config = Config::dev(&dir, std::net::SocketAddr::from(([127, 0, 0, 1], 7420)));
+        config.topics.partitions = args.shards;
+        let (Some(kafka), Some(cassandra)) = (&args.kafka, &args.cassandra) else {
+            std::fs::create_dir_all(&dir).with_context(|| format!("the folder {}", dir.display()))?;
+            config.dev = Some(Dev { data_dir: dir.clone() });
+            return Ok(Site { config, dir: Some(dir) });
+        };
+        config.dev = None;
+        config.topics.prefix.clone_from(&name);
+        config.kafka.brokers = Some(kafka.clone());
+        config.kafka.group.clone_from(&name);
+        config.topics.replication_factor = 1;
+        config.topics.min_insync_replicas = 1;
+        config.cassandra.nodes = vec![cassandra.clone()];
+        config.cassandra.keyspace = name[..30].to_owned();
+        config.cassandra.replication = [(config.cassandra.local_dc.clone(), 1)].into();
+        prepare(&config).await?;
+        Ok(Site { config, dir: None })
+    }
+
+    /// `kafka+cassandra` or `embedded`.
+    pub(super) fn word(&self) -> &'static str {
+        if self.dir.is_some() { "embedded" } else { "kafka+cassandra" }
+    }
+
+    pub(super) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    pub(super) fn node(&self) -> crate::node::Builder {
+        Node::builder(self.config.clone())
+    }
+
+    pub(super) async fn close(self) -> anyhow::Result<()> {
+        match self.dir {
+            Some(dir) => remove(&dir).await,
+            None => clear(&self.config).await,
+        }
+    }
+}
+
+async fn remove(dir: &Path) -> anyhow::Result<()> {
+    tokio::fs::remove_dir_all(dir).await.with_context(|| format!("the folder {} stays", dir.display()))
+}
+
+#[cfg(all(feature = "kafka", feature = "cassandra"))]
+async fn prepare(config: &Config) -> anyhow::Result<()> {
+    use crate::log::kafka::topics;
+    use crate::store::cassandra::migrate;
+    let plan = topics::plan(&crate::node::wanted_topics(config));
+    topics::create(&crate::node::kafka_options(config), &plan).await.context("the topics of this run")?;
+    let options = crate::node::cassandra_options(config);
+    migrate::up(&options, "bench", &mut |_| {}).await.context("the keyspace of this run")?;
+    Ok(())
+}
+
+#[cfg(all(feature = "kafka", feature = "cassandra"))]
+async fn clear(config: &Config) -> anyhow::Result<()> {
+    let session = super::ceiling::session(config).await?;
+    let drop = format!("DROP KEYSPACE IF EXISTS {}", config.cassandra.keyspace);
+    tokio::time::timeout(Duration::from_secs(60), session.query_unpaged(drop, ())).await??;
+    let plan = crate::log::kafka::topics::plan(&crate::node::wanted_topics(config));
+    crate::log::kafka::topics::delete(&crate::node::kafka_options(config), &plan).await?;
+    Ok(())
+}
+
+#[cfg(not(all(feature = "kafka", feature = "cassandra")))]
+async fn prepare(_config: &Config) -> anyhow::Result<()> {
+    anyhow::bail!("this binary was built without Kafka and Cassandra")
+}
+
+#[cfg(not(all(feature = "kafka", feature = "cassandra")))]
+async fn clear(_config: &Config) -> anyhow::Result<()> {
+    Ok(())
+}

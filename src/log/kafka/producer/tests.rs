@@ -1,0 +1,78 @@
+//! The producer on the mock cluster of the client library.
+
+use bytes::Bytes;
+use rdkafka::mocking::MockCluster;
+use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
+
+use super::*;
+use crate::log::Producer as _;
+
+/// A cluster inside the process with the topic of schedule events.
+fn cluster() -> MockCluster<'static, rdkafka::producer::DefaultProducerContext> {
+    let cluster = MockCluster::new(1).expect("a cluster inside the process");
+    cluster.create_topic("dueline.schedule", 2, 1).expect("a topic");
+    cluster
+}
+
+fn producer(brokers: String) -> Producer {
+    let mut options = Options::new(brokers, "group", "instance");
+    options.message_timeout = Duration::from_secs(1);
+    Producer::start(options).expect("good options")
+}
+
+fn record(number: usize) -> Message {
+    let value = Some(Bytes::from(number.to_string()));
+    let target = Target::Topic(Topic::Schedule);
+    Message { target, partition: Some(0), key: None, headers: Vec::new(), value }
+}
+
+/// Writes records in one go.
+async fn write(producer: &Producer, count: usize) -> Vec<Result<Written, Error>> {
+    let answers: Vec<_> = (0..count).map(|number| producer.produce(record(number))).collect();
+    futures::future::join_all(answers).await
+}
+
+#[tokio::test]
+async fn none_is_written_behind_a_record_that_failed_and_writing_goes_on_afterwards() {
+    let cluster = cluster();
+    let producer = producer(cluster.bootstrap_servers());
+    assert!(write(&producer, 10).await.iter().all(Result::is_ok));
+    cluster.broker_down(1).expect("a broker");
+    for answer in write(&producer, 10).await {
+        assert!(matches!(answer, Err(Error::Unavailable(_))), "{answer:?}");
+    }
+    cluster.broker_up(1).expect("a broker");
+    let mut answers = write(&producer, 10).await;
+    while answers[0].is_err() {
+        assert!(answers.iter().all(Result::is_err), "{answers:?}");
+        tokio::time::sleep(Duration::from_millis(QUIET_MS)).await;
+        answers = write(&producer, 10).await;
+    }
+    let offsets: Vec<u64> =
+        answers.into_iter().map(|answer| answer.expect("all are written").offset).collect();
+    assert!(offsets.is_sorted(), "{offsets:?}");
+}
+
+#[tokio::test]
+async fn a_record_that_the_broker_refuses_is_refused_and_the_producer_stays() {
+    let cluster = cluster();
+    let producer = producer(cluster.bootstrap_servers());
+    assert!(write(&producer, 1).await[0].is_ok());
+    let errors = [RDKafkaRespErr::RD_KAFKA_RESP_ERR_INVALID_RECORD];
+    cluster.request_errors(RDKafkaApiKey::Produce, &errors);
+    let refused = write(&producer, 1).await;
+    assert!(matches!(refused[0], Err(Error::Refused(_))), "{refused:?}");
+    let next = write(&producer, 1).await;
+    assert!(next[0].is_ok(), "at once, nothing is made anew: {next:?}");
+}
+
+#[tokio::test]
+async fn a_flush_waits_for_every_answer() {
+    let cluster = cluster();
+    let producer = producer(cluster.bootstrap_servers());
+    let mut answers: Vec<_> = (0..100).map(|number| producer.produce(record(number))).collect();
+    producer.flush(30_000).await;
+    for answer in &mut answers {
+        assert!(matches!(futures::poll!(answer), std::task::Poll::Ready(Ok(_))));
+    }
+}

@@ -1,0 +1,91 @@
+//! A store whose every call is timed and counted. Passes everything on unchanged.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::{Answer, Bump, Cluster, Instance, Lookup, Slice, Store};
+use crate::metrics::{Metrics, StoreOp};
+use crate::model::{
+    Epoch, EventRow, FactRow, OwnerRow, OwnerUuid, Place, Progress, Row, Shard, TaskKey,
+};
+
+/// The store given, and the metrics that are told of it.
+pub struct Metered {
+    inner: Arc<dyn Store>,
+    metrics: Arc<Metrics>,
+}
+
+impl Metered {
+    /// Times every call of `inner`.
+    pub fn new(inner: Arc<dyn Store>, metrics: Arc<Metrics>) -> Metered {
+        Metered { inner, metrics }
+    }
+
+    fn timed<T: Send + 'static>(&self, op: StoreOp, answer: Answer<T>) -> Answer<T> {
+        let metrics = self.metrics.clone();
+        Box::pin(async move {
+            let start = Instant::now();
+            let result = answer.await;
+            metrics.store_request(op, start.elapsed().as_secs_f64(), result.as_ref().err());
+            result
+        })
+    }
+}
+
+impl Store for Metered {
+    fn cluster(&self, wanted: Cluster) -> Answer<Cluster> {
+        self.timed(StoreOp::Cluster, self.inner.cluster(wanted))
+    }
+
+    fn write(&self, rows: Arc<[Row]>) -> Answer<()> {
+        self.timed(StoreOp::Write, self.inner.write(rows))
+    }
+
+    fn lookup(&self, lookups: Vec<Lookup>) -> Answer<Vec<Vec<EventRow>>> {
+        self.timed(StoreOp::Lookup, self.inner.lookup(lookups))
+    }
+
+    fn history(&self, key: TaskKey, rows_max: usize) -> Answer<Vec<EventRow>> {
+        self.timed(StoreOp::History, self.inner.history(key, rows_max))
+    }
+
+    fn slice(&self, shard: Shard, from: Place, to: Place, rows_max: usize) -> Answer<Slice> {
+        self.timed(StoreOp::Slice, self.inner.slice(shard, from, to, rows_max))
+    }
+
+    fn facts(&self, shard: Shard, place: Place) -> Answer<Vec<FactRow>> {
+        self.timed(StoreOp::Facts, self.inner.facts(shard, place))
+    }
+
+    fn payload(&self, shard: Shard, place: Place) -> Answer<Option<Arc<[u8]>>> {
+        self.timed(StoreOp::Payload, self.inner.payload(shard, place))
+    }
+
+    fn progress(&self, shard: Shard) -> Answer<Option<Progress>> {
+        self.timed(StoreOp::Progress, self.inner.progress(shard))
+    }
+
+    fn write_progress(&self, shard: Shard, progress: Progress, stamp: u64) -> Answer<()> {
+        self.timed(StoreOp::WriteProgress, self.inner.write_progress(shard, progress, stamp))
+    }
+
+    fn owner(&self, shard: Shard) -> Answer<OwnerRow> {
+        self.timed(StoreOp::Owner, self.inner.owner(shard))
+    }
+
+    fn bump(&self, shard: Shard, bump: Bump) -> Answer<bool> {
+        self.timed(StoreOp::Bump, self.inner.bump(shard, bump))
+    }
+
+    fn release(&self, shard: Shard, epoch: Epoch, owner: OwnerUuid) -> Answer<bool> {
+        self.timed(StoreOp::Release, self.inner.release(shard, epoch, owner))
+    }
+
+    fn beat(&self, instance: Instance) -> Answer<()> {
+        self.timed(StoreOp::Beat, self.inner.beat(instance))
+    }
+
+    fn instances(&self) -> Answer<Vec<Instance>> {
+        self.timed(StoreOp::Instances, self.inner.instances())
+    }
+}

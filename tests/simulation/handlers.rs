@@ -1,0 +1,149 @@
+//! The handlers: they write down every call, refuse tokens lower than one seen for the queue, and succeed, fail,
+//! hang past the deadline or go on after they were broken off.
+
+use std::collections::BTreeMap;
+
+use dueline::engine::{CallEnd, CallOrder, Input};
+use dueline::model::{AttemptToken, Outcome, Payload, QueueName};
+
+use crate::ledger::{BASE, Call};
+use crate::setup::Plant;
+use crate::world::{Addr, Event, World};
+
+/// Where a call is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Sent,
+    BrokenOff,
+    Arrived(usize),
+}
+
+/// All handlers.
+#[derive(Debug, Default)]
+pub(crate) struct Handlers {
+    highest: BTreeMap<QueueName, AttemptToken>,
+    ways: BTreeMap<(Addr, u64), Way>,
+    froms: BTreeMap<usize, (Addr, u64, CallEnd)>,
+}
+
+impl Handlers {
+    pub(crate) fn sent(&mut self, from: Addr, seq: u64) {
+        self.ways.insert((from, seq), Way::Sent);
+    }
+}
+
+impl World {
+    pub(crate) fn call_arrives(&mut self, from: Addr, order: Box<CallOrder>, sent: u64) {
+        let seq = order.token.sequence;
+        let frozen = self.alive(from) && self.instances[from.instance].frozen;
+        if frozen && self.rng.chance(500) {
+            self.ledger.count("frozen between check and send");
+            return self.hold(from.instance, Event::Call(from, order, sent));
+        }
+        let broken = self.handlers.ways.get(&(from, seq)) == Some(&Way::BrokenOff);
+        if (!self.alive(from) || broken) && self.rng.chance(500) {
+            return;
+        }
+        let highest = self.handlers.highest.get(&order.key.queue).copied();
+        let refused = highest.is_some_and(|highest| order.token < highest);
+        if refused {
+            self.ledger.count("guard refused a token");
+        }
+        let refused = refused && !self.planted(Plant::NoGuard);
+        let ended = refused.then_some((self.now, Outcome::Aborted));
+        let call = self.write_down(from, &order, sent, ended);
+        let index = self.ledger.calls.len();
+        self.say(call.shard, || format!("call #{index} {call:?}"));
+        self.ledger.calls.push(Call { broken_off: broken, ..call });
+        if refused {
+            let end = CallEnd { fenced: true, ..CallEnd::of(Outcome::Aborted) };
+            return self.answer(from, Input::CallEnded(seq, end));
+        }
+        self.handlers.highest.insert(order.key.queue.clone(), order.token);
+        if !broken {
+            self.handlers.ways.insert((from, seq), Way::Arrived(index));
+        }
+        let (ms, end) = self.draw_end(&order);
+        self.handlers.froms.insert(index, (from, seq, end));
+        self.after(ms, Event::HandlerDone(index));
+    }
+
+    fn write_down(
+        &mut self,
+        from: Addr,
+        order: &CallOrder,
+        sent: u64,
+        ended: Option<(u64, Outcome)>,
+    ) -> Call {
+        Call {
+            shard: from.shard,
+            instance: from.instance,
+            sent,
+            arrived: self.now,
+            key: order.key.clone(),
+            version: order.place.version,
+            due: order.due_at.0 - BASE,
+            ready: order.ready_at.0 - BASE,
+            payload: payload_number(&order.payload),
+            token: order.token,
+            attempt: order.attempt,
+            max_attempts: order.max_attempts,
+            deadline: order.deadline.0 - BASE,
+            says_previous: order.previous.is_some(),
+            refused: ended.is_some(),
+            ended,
+            broken_off: false,
+        }
+    }
+
+    /// How long a handler takes and what it answers.
+    fn draw_end(&mut self, order: &CallOrder) -> (u64, CallEnd) {
+        let long = (order.deadline.0 - BASE - self.now as i64).max(1) as u64;
+        let kind = self.rng.below(1_000);
+        let calm = if self.healing { 900 } else { 780 };
+        let short = if self.rng.chance(100) { self.rng.range(500, 3_000) } else { self.rng.range(1, 300) };
+        match kind {
+            n if n < calm => (short, CallEnd::of(Outcome::Succeeded)),
+            n if n < calm + 60 => (short, CallEnd::of(Outcome::Retryable)),
+            n if n < calm + 65 => (short, CallEnd::of(Outcome::Fatal)),
+            n if n < calm + 75 => (short, CallEnd { after_ms: Some(1_500), ..CallEnd::of(Outcome::Snoozed) }),
+            n if n < 985 => (short, CallEnd { after_ms: Some(700), ..CallEnd::of(Outcome::Retryable) }),
+            n if n < 992 => (long + self.rng.range(1, 5_000), CallEnd::of(Outcome::Succeeded)),
+            _ => (self.rng.range(long / 2, long), CallEnd::of(Outcome::Succeeded)),
+        }
+    }
+
+    pub(crate) fn handler_done(&mut self, index: usize) {
+        let Some((from, seq, end)) = self.handlers.froms.remove(&index) else { return };
+        self.ledger.calls[index].ended = Some((self.now, end.outcome));
+        self.say(from.shard, || format!("call #{index} ended {:?}", end.outcome));
+        self.answer(from, Input::CallEnded(seq, end));
+    }
+
+    /// A call is broken off: half the handlers notice.
+    pub(crate) fn break_off(&mut self, from: Addr, seq: u64) {
+        let way = self.handlers.ways.insert((from, seq), Way::BrokenOff);
+        if let Some(Way::Arrived(index)) = way {
+            let stops = self.rng.chance(500);
+            let call = &mut self.ledger.calls[index];
+            call.broken_off = true;
+            if stops && call.ended.is_none() {
+                call.ended = Some((self.now, Outcome::Aborted));
+                self.handlers.froms.remove(&index);
+            }
+        }
+    }
+}
+
+/// The number in a payload `{"n":12…}`.
+fn payload_number(bytes: &[u8]) -> u64 {
+    let digits =
+        bytes.iter().skip_while(|byte| !byte.is_ascii_digit()).take_while(|byte| byte.is_ascii_digit());
+    digits.fold(0, |number, digit| number * 10 + u64::from(digit - b'0'))
+}
+
+/// The payload with a number, at times a large one.
+pub(crate) fn payload(number: u64, bytes: usize) -> Payload {
+    let text = format!("{{\"n\":{number},\"pad\":\"{}\"}}", "x".repeat(bytes));
+    Payload::Inline(text.into_bytes().into())
+}

@@ -1,0 +1,106 @@
+//! What a runtime does: performs the effects of an engine, and decides nothing.
+
+use dueline::engine::{Effect, Engine, Input, Observation};
+use dueline::model::{Boot, Shard};
+
+use crate::operation::{LogOp, StoreOp};
+use crate::store::Bump;
+use crate::world::{Addr, Event, World};
+
+impl World {
+    pub(crate) fn perform(&mut self, from: Addr, effect: Effect, engine: &Engine) {
+        let word = crate::words::of_effect(&effect);
+        self.mix_word(word);
+        if self.setup.shows(from.shard) && !matches!(effect, Effect::ReadOwner) {
+            let text: String = format!("{effect:?}").chars().take(6000).collect();
+            eprintln!("{:>8} i{}.{} s{} -> {text}", self.now, from.instance, from.life, from.shard.0);
+        }
+        match effect {
+            Effect::ReadOwner => self.ask_store(from, StoreOp::ReadOwner),
+            Effect::Bump { expected, owner, wait_ms } => {
+                self.ask_store(from, StoreOp::Bump(Bump { expected, owner, lease_ms: 6_000, wait_ms }));
+            }
+            Effect::Release { epoch, owner } => self.ask_store(from, StoreOp::Release(epoch, owner)),
+            Effect::ReadProgress(ticket) => self.ask_store(from, StoreOp::ReadProgress(ticket)),
+            Effect::WriteProgress { ticket, progress, stamp } => {
+                self.ask_store(from, StoreOp::WriteProgress(ticket, Box::new(progress), stamp));
+            }
+            Effect::ReadLogEnd(ticket) => self.ask_log(from, LogOp::End(ticket)),
+            Effect::Seek(ticket, offset) => {
+                self.stop_fetch(from);
+                self.ask_log(from, LogOp::Seek(ticket, offset));
+            }
+            Effect::Fetch(ticket) => self.ask_log(from, LogOp::Fetch(ticket)),
+            Effect::StopFetch => self.stop_fetch(from),
+            Effect::Commit(_) => {}
+            Effect::LookUp(ticket, lookups) => self.ask_store(from, StoreOp::LookUp(ticket, lookups)),
+            Effect::Slice(ticket, first, to) => {
+                let epoch = engine.shard_view(Boot(0)).epoch;
+                self.ledger.loads.entry((from.shard, epoch.0)).or_insert(self.now);
+                self.ask_store(from, StoreOp::Slice(ticket, first, to));
+            }
+            Effect::ReadFacts(ticket, place) => self.ask_store(from, StoreOp::Facts(ticket, place)),
+            Effect::ReadPayload(ticket, place) => self.ask_store(from, StoreOp::Payload(ticket, place)),
+            Effect::Write(ticket, rows) => self.ask_store(from, StoreOp::Write(ticket, rows)),
+            Effect::Reject(offset, _) => self.ask_log(from, LogOp::Reject(offset)),
+            Effect::Forward(offset, home) => self.ask_log(from, LogOp::Forward(offset, home)),
+            Effect::WantSlots(handler, count) => {
+                let grants = self.instances[from.instance].pool.want(from.shard, &handler, count);
+                self.grant(from, grants);
+            }
+            Effect::FreeSlots(handler, count) => {
+                let grants = self.instances[from.instance].pool.free(&handler, count);
+                self.grant(from, grants);
+            }
+            Effect::Call(order) => {
+                let ms = self.way();
+                self.handlers.sent(from, order.token.sequence);
+                self.after(ms, Event::Call(from, order, self.now));
+            }
+            Effect::BreakOff(seq) => self.break_off(from, seq),
+            Effect::Rejoin => self.rejoin(from.instance),
+            Effect::Observe(observation) => self.observed(from.shard, &observation),
+        }
+    }
+
+    fn ask_store(&mut self, from: Addr, op: StoreOp) {
+        let ms = self.way();
+        self.after(ms, Event::Store(from, op));
+    }
+
+    fn ask_log(&mut self, from: Addr, op: LogOp) {
+        let ms = self.way();
+        self.after(ms, Event::Log(from, op));
+    }
+
+    fn stop_fetch(&mut self, from: Addr) {
+        self.instances[from.instance].positions.remove(&from.shard);
+        self.log.waiting[from.shard.0 as usize].retain(|(instance, ..)| *instance != from.instance);
+    }
+
+    fn grant(&mut self, from: Addr, grants: Vec<dueline::engine::Grant>) {
+        for grant in grants {
+            let to = Addr { shard: grant.shard, ..from };
+            self.after(0, Event::Deliver(to, Input::Slots(grant.handler, grant.count)));
+        }
+    }
+
+    fn observed(&mut self, shard: Shard, observation: &Observation) {
+        match observation {
+            Observation::Stopped(why) => {
+                self.ledger.wrongs.push(format!("shard {} stopped: {why}", shard.0));
+            }
+            Observation::LeaseLost("fenced") => self.ledger.count("fenced owner"),
+            Observation::LeaseLost(_) => self.ledger.count("lapse"),
+            Observation::RepeatStart(_) => self.ledger.count("takeover with open attempt"),
+            Observation::Decided(decision) => self.ledger.count(decision.word()),
+            Observation::Closed { reason, .. } => self.ledger.count(reason.word()),
+            Observation::AttemptEnded { outcome, .. } => self.ledger.count(outcome.word()),
+            Observation::Rejected(reason) => self.ledger.count(reason.word()),
+            Observation::Phase(..)
+            | Observation::Forwarded
+            | Observation::Gap(_)
+            | Observation::Trouble { .. } => {}
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What one simulation is made with: sizes and rates drawn from the seed, and what is planted or shown.
+
+use dueline::model::Shard;
+
+use crate::rng::Rng;
+
+/// A mistake planted into the world's answers, to see that the checker finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Plant {
+    /// Intake rows are acknowledged before they are stored, and a crash loses them.
+    ProgressBeforeRows,
+    /// Every owner row looks released: nobody waits for the old lease to end.
+    LoadBeforeTheWait,
+    /// An open attempt looks as if its deadline had passed.
+    OpenAttemptNotWaitedFor,
+    /// The log's end looks as if nothing had come since the last progress.
+    StartBeforeCatchUp,
+    /// Handlers take every token.
+    NoGuard,
+}
+
+/// Sizes and rates of a run.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) shards: u32,
+    pub(crate) instances: usize,
+    pub(crate) queues: u64,
+    pub(crate) slots: u32,
+    /// Tasks per shard in memory.
+    pub(crate) budget: usize,
+    pub(crate) page_rows: usize,
+    pub(crate) fetch_records: usize,
+    pub(crate) look_ahead_ms: i64,
+    /// Producers and faults stop here, in milliseconds.
+    pub(crate) chaos_ms: u64,
+    pub(crate) produce_every_ms: u64,
+    /// Store requests in a thousand that are not answered.
+    pub(crate) unanswered: u64,
+    /// Store requests in a thousand that are slow.
+    pub(crate) slow: u64,
+    pub(crate) faults: u64,
+    pub(crate) plant: Option<Plant>,
+    /// Prints what this shard is told and asks for.
+    pub(crate) show: Option<u32>,
+}
+
+impl Setup {
+    pub(crate) fn of(seed: u64) -> Setup {
+        let mut rng = Rng::new(seed ^ 0x5e7_0b5);
+        let small = rng.chance(350);
+        Setup {
+            shards: rng.range(2, 5) as u32,
+            instances: rng.range(2, 5) as usize,
+            queues: rng.range(6, 30),
+            slots: rng.range(1, 5) as u32,
+            budget: if small { rng.range(4, 16) as usize } else { 5_000 },
+            page_rows: rng.range(3, 30) as usize,
+            fetch_records: rng.range(2, 60) as usize,
+            look_ahead_ms: [8_000, 20_000, 60_000][rng.index(3)],
+            chaos_ms: rng.range(60_000, 150_000),
+            produce_every_ms: rng.range(150, 700),
+            unanswered: [0, 4, 25][rng.index(3)],
+            slow: [5, 40][rng.index(2)],
+            faults: rng.range(1, 8),
+            plant: None,
+            show: None,
+        }
+    }
+
+    pub(crate) fn shows(&self, shard: Shard) -> bool {
+        self.show == Some(shard.0)
+    }
+}

@@ -1,0 +1,366 @@
+//! The simulated world: instances with real engines on one queue of events, ordered by (time, sequence).
+//!
+//! Everything an engine asks for becomes an operation that runs some time later and is answered some time after that.
+//! A crash takes the answers away, not what was already sent; a freeze holds everything back until the instance
+//! wakes.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use dueline::engine::{CallOrder, Engine, Input, Options, Policy, Pool, Timing};
+use dueline::model::{Boot, HandlerName, Now, Progress, RetryPolicy, Row, Shard, Wall};
+
+use crate::group::Group;
+use crate::handlers::Handlers;
+use crate::ledger::{BASE, Ledger};
+use crate::log::Log;
+use crate::nemesis::Fault;
+use crate::operation::{LogOp, StoreOp};
+use crate::rng::Rng;
+use crate::setup::{Plant, Setup};
+use crate::store::Store;
+use crate::workload::Workload;
+
+/// Names an engine in one life of its instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Addr {
+    pub(crate) instance: usize,
+    pub(crate) life: u32,
+    pub(crate) shard: Shard,
+}
+
+/// Something that happens at a time.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// An answer, or another fact, reaches an engine.
+    Deliver(Addr, Input),
+    /// The time an engine asked for has come.
+    Tick(Addr, u64),
+    Store(Addr, StoreOp),
+    Log(Addr, LogOp),
+    /// Rows of a request that was not answered reach the store at last.
+    Surface(Vec<Row>),
+    SurfaceProgress(Shard, Progress, u64),
+    /// A call reaches its handler.
+    Call(Addr, Box<CallOrder>, u64),
+    /// A handler is done.
+    HandlerDone(usize),
+    /// The producers' next record.
+    Produce,
+    /// The group's coordinator looks at its members.
+    Coordinate,
+    Assign(Addr),
+    Revoke(Addr),
+    Lose(Addr),
+    Join(usize, u32),
+    Fault(Fault),
+    Heal(Fault),
+}
+
+/// One instance.
+#[derive(Debug)]
+pub(crate) struct Instance {
+    pub(crate) life: u32,
+    pub(crate) up: bool,
+    pub(crate) frozen: bool,
+    /// The log does not reach it.
+    pub(crate) cut_from_log: bool,
+    /// The store does not reach it.
+    pub(crate) cut_from_store: bool,
+    pub(crate) draining: bool,
+    pub(crate) engines: BTreeMap<Shard, Engine>,
+    pub(crate) pool: Pool,
+    pub(crate) positions: BTreeMap<Shard, u64>,
+    /// What its client believes it has.
+    pub(crate) believes: BTreeSet<Shard>,
+    timers: BTreeMap<Shard, u64>,
+    held: VecDeque<Event>,
+    skew: i64,
+    boot: u64,
+}
+
+/// The world.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) setup: Setup,
+    pub(crate) now: u64,
+    sequence: u64,
+    events: BTreeMap<(u64, u64), Event>,
+    pub(crate) rng: Rng,
+    pub(crate) store: Store,
+    pub(crate) store_away: bool,
+    pub(crate) log: Log,
+    pub(crate) group: Group,
+    pub(crate) handlers: Handlers,
+    pub(crate) workload: Workload,
+    pub(crate) instances: Vec<Instance>,
+    pub(crate) ledger: Ledger,
+    pub(crate) healing: bool,
+    pub(crate) trace: u64,
+    spins: u32,
+}
+
+impl World {
+    pub(crate) fn new(setup: Setup, seed: u64) -> World {
+        let mut rng = Rng::new(seed);
+        let instances = (0..setup.instances).map(|_| Instance::new(&setup, &mut rng)).collect();
+        let workload = Workload::new(&setup, rng.next());
+        World {
+            now: 0,
+            sequence: 0,
+            events: BTreeMap::new(),
+            store: Store::default(),
+            store_away: false,
+            log: Log::new(setup.shards),
+            group: Group::default(),
+            handlers: Handlers::default(),
+            workload,
+            instances,
+            ledger: Ledger::default(),
+            healing: false,
+            trace: 0xcbf2_9ce4_8422_2325,
+            spins: 0,
+            rng,
+            setup,
+        }
+    }
+
+    /// Begins: members join, producers start, the coordinator looks, faults are planned.
+    pub(crate) fn begin(&mut self) {
+        for instance in 0..self.instances.len() {
+            let at = self.rng.range(1, 1_500);
+            self.after(at, Event::Join(instance, 0));
+        }
+        self.after(1_000, Event::Produce);
+        self.after(500, Event::Coordinate);
+        for (at, fault) in crate::nemesis::plan(&self.setup, &mut self.rng) {
+            self.after(at, Event::Fault(fault));
+        }
+    }
+
+    /// Runs everything up to `until`.
+    pub(crate) fn run_until(&mut self, until: u64) {
+        while let Some(entry) = self.events.first_entry() {
+            let (at, _) = *entry.key();
+            if at > until || self.ledger.wrongs.len() > 20 {
+                break;
+            }
+            let event = entry.remove();
+            self.spins = if at == self.now { self.spins + 1 } else { 0 };
+            if self.spins > 20_000 {
+                self.ledger.wrongs.push(format!("no time passes at {at}: {event:?}"));
+                break;
+            }
+            self.now = at;
+            self.happen(event);
+        }
+        self.now = self.now.max(until);
+    }
+
+    /// Puts an event on the queue.
+    pub(crate) fn after(&mut self, ms: u64, event: Event) {
+        self.sequence += 1;
+        self.events.insert((self.now + ms, self.sequence), event);
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Deliver(to, input) => {
+                if self.reaches(to, || Event::Deliver(to, input.clone())) {
+                    self.give(to, input);
+                }
+            }
+            Event::Tick(to, at) => {
+                let current =
+                    self.alive(to) && self.instances[to.instance].timers.get(&to.shard) == Some(&at);
+                if current && self.reaches(to, || Event::Tick(to, at)) {
+                    self.instances[to.instance].timers.remove(&to.shard);
+                    self.give(to, Input::Tick);
+                }
+            }
+            Event::Store(from, op) => self.run_store(from, op),
+            Event::Log(from, op) => self.run_log(from, op),
+            Event::Surface(rows) => {
+                self.ledger.count("late write applied");
+                for row in &rows {
+                    self.store.write(row, self.now, &mut self.ledger);
+                }
+            }
+            Event::SurfaceProgress(shard, progress, stamp) => {
+                self.store.write_progress(shard, &progress, stamp, self.now, &mut self.ledger);
+            }
+            Event::Call(from, order, sent) => self.call_arrives(from, order, sent),
+            Event::HandlerDone(call) => self.handler_done(call),
+            Event::Produce => self.produce(),
+            Event::Coordinate => self.coordinate(),
+            Event::Assign(to) => {
+                if self.reaches(to, || Event::Assign(to)) {
+                    self.assign(to);
+                }
+            }
+            Event::Revoke(to) => {
+                if self.reaches(to, || Event::Revoke(to)) {
+                    self.instances[to.instance].believes.remove(&to.shard);
+                    self.give(to, Input::Revoked);
+                }
+            }
+            Event::Lose(to) => {
+                if self.reaches(to, || Event::Lose(to))
+                    && self.instances[to.instance].believes.remove(&to.shard)
+                {
+                    self.give(to, Input::Lost);
+                }
+            }
+            Event::Join(instance, life) => self.join(instance, life),
+            Event::Fault(fault) => self.strike(fault),
+            Event::Heal(fault) => self.heal(fault),
+        }
+    }
+
+    pub(crate) fn alive(&self, at: Addr) -> bool {
+        let instance = &self.instances[at.instance];
+        instance.up && instance.life == at.life
+    }
+
+    /// Whether a fact gets to an instance now; what a frozen one is told waits until it wakes.
+    fn reaches(&mut self, to: Addr, event: impl FnOnce() -> Event) -> bool {
+        if !self.alive(to) {
+            return false;
+        }
+        if self.instances[to.instance].frozen {
+            self.instances[to.instance].held.push_back(event());
+            return false;
+        }
+        true
+    }
+
+    pub(crate) fn hold(&mut self, instance: usize, event: Event) {
+        self.instances[instance].held.push_back(event);
+    }
+
+    pub(crate) fn release_held(&mut self, instance: usize) {
+        for event in std::mem::take(&mut self.instances[instance].held) {
+            self.after(0, event);
+        }
+    }
+
+    fn assign(&mut self, to: Addr) {
+        let owner = u128::from(self.rng.next()) << 64 | u128::from(self.rng.next());
+        self.instances[to.instance].believes.insert(to.shard);
+        if !self.instances[to.instance].engines.contains_key(&to.shard) {
+            let engine = Engine::new(self.options(to));
+            self.instances[to.instance].engines.insert(to.shard, engine);
+            self.give(to, Input::Budget(self.setup.budget));
+        }
+        self.give(to, Input::Assigned { owner });
+    }
+
+    fn options(&self, to: Addr) -> Options {
+        let policy = Policy {
+            timeout_ms: 8_000,
+            retry: RetryPolicy { max_attempts: 4, initial_ms: 400, factor: 2.0, max_ms: 5_000, jitter: 0.2 },
+        };
+        let policies = (0..crate::workload::HANDLERS).map(|n| (crate::workload::handler(n), policy));
+        Options {
+            timing: Timing::default(),
+            look_ahead_ms: self.setup.look_ahead_ms,
+            policies: Arc::new(policies.collect()),
+            ..Options::new(to.shard, self.setup.shards, &format!("i{}", to.instance))
+        }
+    }
+
+    fn clock(&self, instance: usize) -> Now {
+        let instance = &self.instances[instance];
+        Now { wall: Wall(BASE + self.now as i64 + instance.skew), boot: Boot(instance.boot + self.now) }
+    }
+
+    /// Hands one fact to an engine and performs what follows.
+    pub(crate) fn give(&mut self, to: Addr, input: Input) {
+        let now = self.clock(to.instance);
+        self.note(to, &input);
+        let Some(mut engine) = self.instances[to.instance].engines.remove(&to.shard) else { return };
+        engine.handle(now, input);
+        while let Some(effect) = engine.poll_effect() {
+            self.perform(to, effect, &engine);
+        }
+        self.watch(to, &engine);
+        let boot = self.instances[to.instance].boot;
+        if let Some(at) = engine.poll_timeout() {
+            let at = at.0.saturating_sub(boot).max(self.now);
+            let timer = self.instances[to.instance].timers.get(&to.shard);
+            if timer.is_none_or(|timer| at < *timer || *timer < self.now) {
+                self.instances[to.instance].timers.insert(to.shard, at);
+                self.after(at - self.now, Event::Tick(to, at));
+            }
+        }
+        self.instances[to.instance].engines.insert(to.shard, engine);
+    }
+
+    fn watch(&mut self, to: Addr, engine: &Engine) {
+        let tasks = engine.tasks_in_memory();
+        let bound = self.setup.budget + self.setup.page_rows + 150;
+        if tasks > bound {
+            self.ledger.wrongs.push(format!("{tasks} tasks in memory of {to:?}, the bound is {bound}"));
+        }
+    }
+
+    /// Mixes what happens into the trace, and prints it in a replay.
+    fn note(&mut self, to: Addr, input: &Input) {
+        let word = crate::words::of_input(input);
+        self.mix(self.now);
+        self.mix((to.instance as u64) << 40 | u64::from(to.life) << 20 | u64::from(to.shard.0));
+        self.mix_word(word);
+        if self.setup.shows(to.shard) && !matches!(input, Input::Tick) {
+            let text: String = format!("{input:?}").chars().take(4000).collect();
+            eprintln!("{:>8} i{}.{} s{} <- {text}", self.now, to.instance, to.life, to.shard.0);
+        }
+    }
+
+    pub(crate) fn mix(&mut self, value: u64) {
+        self.trace = (self.trace ^ value).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(17);
+    }
+
+    pub(crate) fn mix_word(&mut self, word: &str) {
+        word.bytes().for_each(|byte| self.mix(u64::from(byte)));
+    }
+
+    pub(crate) fn planted(&self, plant: Plant) -> bool {
+        self.setup.plant == Some(plant)
+    }
+
+    pub(crate) fn say(&self, shard: Shard, text: impl FnOnce() -> String) {
+        if self.setup.shows(shard) {
+            eprintln!("{:>8} {}", self.now, text());
+        }
+    }
+
+    /// An instance ends: its engines and every answer on its way are gone.
+    pub(crate) fn crash(&mut self, instance: usize) {
+        let (setup, rng) = (&self.setup, &mut self.rng);
+        let life = self.instances[instance].life + 1;
+        self.instances[instance] = Instance { life, up: false, ..Instance::new(setup, rng) };
+    }
+}
+
+impl Instance {
+    fn new(setup: &Setup, rng: &mut Rng) -> Instance {
+        let limits: BTreeMap<HandlerName, u32> =
+            (0..crate::workload::HANDLERS).map(|n| (crate::workload::handler(n), setup.slots)).collect();
+        Instance {
+            life: 0,
+            up: true,
+            frozen: false,
+            cut_from_log: false,
+            cut_from_store: false,
+            draining: false,
+            engines: BTreeMap::new(),
+            pool: Pool::new(limits, 2),
+            positions: BTreeMap::new(),
+            believes: BTreeSet::new(),
+            timers: BTreeMap::new(),
+            held: VecDeque::new(),
+            skew: rng.below(30) as i64 - 15,
+            boot: rng.below(1_000_000) + 1,
+        }
+    }
+}
