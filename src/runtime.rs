@@ -132,7 +132,11 @@ impl Service {
         let rejoin = tokio::spawn(service.clone().rejoin_when_fenced());
         let clock = tokio::spawn(service.shared.clock.clone().keep());
         let watch = tokio::spawn(watch::watch(service.clone()));
-        service.tasks.lock().unwrap_or_else(PoisonError::into_inner).extend([follow, beat, rejoin, clock, watch]);
+        service
+            .tasks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .extend([follow, beat, rejoin, clock, watch]);
         service
     }
 

@@ -5,8 +5,22 @@ use std::path::{Path, PathBuf};
 
 /// Rooms from the top down: a room may import itself and what stands after it.
 const ROOMS: [&str; 16] = [
-    "main", "cli", "bench", "server", "node", "client", "runtime", "engine", "testing", "telemetry", "config", "dispatch",
-    "log", "store", "metrics", "wire",
+    "main",
+    "cli",
+    "bench",
+    "server",
+    "node",
+    "client",
+    "runtime",
+    "engine",
+    "testing",
+    "telemetry",
+    "config",
+    "dispatch",
+    "log",
+    "store",
+    "metrics",
+    "wire",
 ];
 /// What a room may import although it stands above.
 const ALLOWED: [(&str, &str, &str); 3] = [
@@ -52,7 +66,8 @@ fn code(path: &Path) -> String {
 
 fn is_test(path: &Path) -> bool {
     let name = path.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    ["tests", "golden"].contains(&name.as_str()) || path.components().any(|part| part.as_os_str() == "tests" || part.as_os_str() == "testing")
+    ["tests", "golden"].contains(&name.as_str())
+        || path.components().any(|part| part.as_os_str() == "tests" || part.as_os_str() == "testing")
 }
 
 fn imported_rooms(code: &str) -> Vec<String> {
@@ -65,7 +80,8 @@ fn imported_rooms(code: &str) -> Vec<String> {
 
 #[test]
 fn imports_go_downwards() {
-    let height: BTreeMap<&str, usize> = ROOMS.iter().enumerate().map(|(index, room)| (*room, index)).collect();
+    let height: BTreeMap<&str, usize> =
+        ROOMS.iter().enumerate().map(|(index, room)| (*room, index)).collect();
     let mut wrong = Vec::new();
     for path in sources("src") {
         let from = room(&path);
@@ -83,7 +99,8 @@ fn imports_go_downwards() {
 
 #[test]
 fn the_engine_sees_only_the_model() {
-    let banned = ["tokio", "serde", "std::time", "Instant", "SystemTime", "HashMap", "HashSet", "async ", "rand::"];
+    let banned =
+        ["tokio", "serde", "std::time", "Instant", "SystemTime", "HashMap", "HashSet", "async ", "rand::"];
     let mut wrong = Vec::new();
     for path in sources("src").into_iter().filter(|path| ["engine", "model"].contains(&room(path).as_str())) {
         let code = code(&path);
@@ -108,7 +125,8 @@ fn the_engine_sees_only_the_model() {
 fn no_file_is_a_giant() {
     let all: Vec<PathBuf> =
         ["src", "tests", "xtask/src", "chaos/src"].iter().flat_map(|dir| sources(dir)).collect();
-    let mut lengths: Vec<(usize, PathBuf)> = all.into_iter().map(|path| (text(&path).lines().count(), path)).collect();
+    let mut lengths: Vec<(usize, PathBuf)> =
+        all.into_iter().map(|path| (text(&path).lines().count(), path)).collect();
     lengths.sort();
     let giants: Vec<_> = lengths.iter().filter(|(lines, _)| *lines > LINES_MAX).collect();
     assert!(giants.is_empty(), "files over {LINES_MAX} lines: {giants:?}");
@@ -126,7 +144,11 @@ fn no_function_is_a_giant() {
         let mut begun: Option<(usize, String, usize)> = None;
         for (number, line) in text.lines().enumerate() {
             let indent = line.len() - line.trim_start().len();
-            let opens = line.trim_start().split('(').next().is_some_and(|head| head.split(' ').any(|word| word == "fn"));
+            let opens = line
+                .trim_start()
+                .split('(')
+                .next()
+                .is_some_and(|head| head.split(' ').any(|word| word == "fn"));
             if opens && begun.is_none() && !line.trim_start().starts_with("//") {
                 begun = Some((number, line.trim().to_owned(), indent));
             }
@@ -149,7 +171,8 @@ fn product_code_never_unwraps() {
     let mut wrong = Vec::new();
     for path in sources("src").into_iter().filter(|path| !is_test(path)) {
         for (number, line) in code(&path).lines().enumerate() {
-            let unwraps = line.contains(".unwrap()") || line.contains("todo!(") || line.contains("unimplemented!(");
+            let unwraps =
+                line.contains(".unwrap()") || line.contains("todo!(") || line.contains("unimplemented!(");
             if unwraps && !line.trim_start().starts_with("//") {
                 wrong.push(format!("{}:{}", path.display(), number + 1));
             }
@@ -168,7 +191,10 @@ fn every_module_says_what_it_is_for() {
 #[test]
 fn no_test_is_ignored() {
     let mark = concat!("#[", "ignore");
-    let ignored: Vec<PathBuf> =
-        ["src", "tests"].iter().flat_map(|dir| sources(dir)).filter(|path| text(path).contains(mark)).collect();
+    let ignored: Vec<PathBuf> = ["src", "tests"]
+        .iter()
+        .flat_map(|dir| sources(dir))
+        .filter(|path| text(path).contains(mark))
+        .collect();
     assert!(ignored.is_empty(), "ignored tests in {ignored:?}");
 }

@@ -164,7 +164,8 @@ mod servers {
         due: PreparedStatement,
     }
 
-    const DATA: &str = "{\"bench\":\"about as long as the rows of one fact about a task are, in plain text\"}";
+    const DATA: &str =
+        "{\"bench\":\"about as long as the rows of one fact about a task are, in plain text\"}";
 
     pub(super) async fn write(site: &Site, load: Load) -> anyhow::Result<()> {
         let session = session(site.config()).await?;
@@ -216,7 +217,8 @@ mod servers {
         for rows in by_bucket.into_values() {
             send(raw, &raw.due, &rows).await?;
         }
-        let keys: Vec<(String, &str)> = tasks.iter().map(|task| (format!("raw-{task}/t-{task}"), DATA)).collect();
+        let keys: Vec<(String, &str)> =
+            tasks.iter().map(|task| (format!("raw-{task}/t-{task}"), DATA)).collect();
         for keys in keys.chunks(10) {
             send(raw, &raw.by_id, keys).await?;
         }

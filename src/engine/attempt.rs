@@ -350,7 +350,11 @@ impl Engine {
         self.free_slot(&handler);
         if let Some(called_at) = called_at {
             let run_ms = now.boot.ms_since(called_at);
-            self.observe(Observation::AttemptEnded { handler: handler.clone(), outcome: end.outcome, run_ms });
+            self.observe(Observation::AttemptEnded {
+                handler: handler.clone(),
+                outcome: end.outcome,
+                run_ms,
+            });
         }
         if let Some(reason) = ended.closed {
             self.observe(Observation::Closed { reason, key, handler });

@@ -28,19 +28,17 @@ impl Shared {
                 metrics.repeat_start("owner_lost");
                 tracing::debug!(shard, queue = %key.queue, id = %key.id, "starts again after a lost owner");
             }
-            Observation::Decided(decision) => {
-                match decision {
-                    Decision::Repeated => metrics.event_repeated(),
-                    Decision::Cancelled | Decision::CancelledBefore => metrics.superseded(MarkKind::Cancelled),
-                    Decision::Replaced => metrics.superseded(MarkKind::Replaced),
-                    Decision::Rescheduled => metrics.superseded(MarkKind::Rescheduled),
-                    Decision::Scheduled
-                    | Decision::TooLate
-                    | Decision::Kept
-                    | Decision::Conflict
-                    | Decision::Unknown => {}
-                }
-            }
+            Observation::Decided(decision) => match decision {
+                Decision::Repeated => metrics.event_repeated(),
+                Decision::Cancelled | Decision::CancelledBefore => metrics.superseded(MarkKind::Cancelled),
+                Decision::Replaced => metrics.superseded(MarkKind::Replaced),
+                Decision::Rescheduled => metrics.superseded(MarkKind::Rescheduled),
+                Decision::Scheduled
+                | Decision::TooLate
+                | Decision::Kept
+                | Decision::Conflict
+                | Decision::Unknown => {}
+            },
             Observation::Rejected(reason) => metrics.event_rejected(*reason),
             Observation::Forwarded => metrics.event_forwarded(),
             Observation::Phase(phase, epoch) => tracing::info!(shard, epoch = epoch.0, phase, "shard"),

@@ -34,8 +34,7 @@ fn add(totals: &mut ShardTotals, view: &ShardView, now: Now) {
     }
     if view.phase == "running" {
         let left = view.lease_left_ms as f64 / 1e3;
-        totals.lease_remaining_s =
-            if totals.owned == 0 { left } else { totals.lease_remaining_s.min(left) };
+        totals.lease_remaining_s = if totals.owned == 0 { left } else { totals.lease_remaining_s.min(left) };
         totals.owned += 1;
     }
 }

@@ -5,9 +5,7 @@ use std::time::Instant;
 
 use super::{Answer, Bump, Cluster, Instance, Lookup, Slice, Store};
 use crate::metrics::{Metrics, StoreOp};
-use crate::model::{
-    Epoch, EventRow, FactRow, OwnerRow, OwnerUuid, Place, Progress, Row, Shard, TaskKey,
-};
+use crate::model::{Epoch, EventRow, FactRow, OwnerRow, OwnerUuid, Place, Progress, Row, Shard, TaskKey};
 
 /// The store given, and the metrics that are told of it.
 pub struct Metered {

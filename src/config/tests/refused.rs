@@ -63,6 +63,14 @@ fn a_value_out_of_bounds_or_of_another_type_is_refused_in_words() {
             "[kafka]\nbrokers = [\"k\"]",
             "kafka.brokers must be a text of one line, up to 4096 bytes; found a array",
         ),
+    ] {
+        check_problem(toml, &format!("dueline.toml:2: {problem}"));
+    }
+}
+
+#[test]
+fn a_list_an_address_or_a_name_of_another_form_is_refused_in_words() {
+    for (toml, problem) in [
         (
             "[cassandra]\nnodes = []",
             "cassandra.nodes must be a list of 1 to 256 texts, none empty; found 0 of them",
