@@ -3,7 +3,6 @@
 //! Std only. Nothing here performs, decides or encodes anything; a value checks its own bounds when it is made
 //! and is right from then on.
 
-pub mod duration;
 pub mod event;
 pub mod home;
 pub mod limits;

@@ -45,14 +45,6 @@ pub fn init(log: &Log) -> Result<(), Error> {
     tracing::subscriber::set_global_default(subscriber).map_err(|_| Error::AlreadySet)
 }
 
-/// Checks a filter without setting anything up.
-///
-/// # Errors
-/// The filter cannot be read.
-pub fn check_filter(filter: &str) -> Result<(), Error> {
-    read_filter(filter).map(|_| ())
-}
-
 fn read_filter(filter: &str) -> Result<EnvFilter, Error> {
     EnvFilter::try_new(filter)
         .map_err(|error| Error::Filter { filter: filter.to_owned(), detail: error.to_string() })
@@ -80,7 +72,7 @@ mod tests {
     use std::io::Write;
     use std::sync::{Arc, Mutex};
 
-    use super::{check_filter, subscriber};
+    use super::{read_filter, subscriber};
 
     #[derive(Clone, Default)]
     struct Lines(Arc<Mutex<Vec<u8>>>);
@@ -129,8 +121,8 @@ mod tests {
 
     #[test]
     fn a_filter_that_cannot_be_read_is_refused() {
-        assert!(check_filter("info,rdkafka=warn").is_ok());
-        let error = check_filter("dueline=loud").expect_err("no such level").to_string();
+        assert!(read_filter("info,rdkafka=warn").is_ok());
+        let error = read_filter("dueline=loud").expect_err("no such level").to_string();
         assert!(error.starts_with("log.filter \"dueline=loud\" is not a filter: "), "{error}");
     }
 }

@@ -34,39 +34,23 @@ have a key of their own are refused.
 pub fn reference() -> String {
     let mut text = BEGINNING.to_owned();
     for keys in KEYS.chunk_by(|one, next| section_of(one) == section_of(next)) {
-        let _ = writeln!(
-            text,
-            "\n## `[{}]`\n\n| key | type | default | environment | meaning |\n|---|---|---|---|---|",
-            section_of(&keys[0])
-        );
-        for key in keys {
-            let _ = writeln!(
-                text,
-                "| `{}` | {} | {} | `{}` | {} |",
-                key.path,
-                key.kind.type_text(),
-                default(key),
-                environment(key),
-                key.meaning
-            );
-        }
+        let _ = writeln!(text, "\n## `[{}]`\n", section_of(&keys[0]));
+        text.push_str("| key | type | default | environment | meaning |\n|---|---|---|---|---|\n");
+        keys.iter().for_each(|key| row(&mut text, key, &format!(" `{}` |", environment(key))));
     }
-    text.push_str("\n## `[[handler]]`\n\nOne table for each handler; names all different.\n\n| key | type | default | meaning |\n|---|---|---|---|\n");
-    for key in HANDLER_KEYS {
-        let _ = writeln!(
-            text,
-            "| `{}` | {} | {} | {} |",
-            key.path,
-            key.kind.type_text(),
-            default(key),
-            key.meaning
-        );
-    }
+    text.push_str("\n## `[[handler]]`\n\nOne table for each handler; names all different.\n\n");
+    text.push_str("| key | type | default | meaning |\n|---|---|---|---|\n");
+    HANDLER_KEYS.iter().for_each(|key| row(&mut text, key, ""));
     text.push_str("\n## Other variables\n\n| environment | meaning |\n|---|---|\n");
     for (name, meaning) in OTHER_VARIABLES {
         let _ = writeln!(text, "| `{name}` | {meaning} |");
     }
     text
+}
+
+fn row(text: &mut String, key: &Key, environment: &str) {
+    let (path, kind, default, meaning) = (key.path, key.kind.type_text(), default(key), key.meaning);
+    let _ = writeln!(text, "| `{path}` | {kind} | {default} |{environment} {meaning} |");
 }
 
 fn section_of(key: &Key) -> &'static str {

@@ -187,7 +187,7 @@ pub(super) static KEYS: &[Key] = &[
         Computed("`http.listen` as URL, with `instance.name` as host when it listens everywhere"),
         "Where other instances reach this one",
     ),
-    key("log.filter", Line, Text("info"), "What is logged: a level, or `target=level` with commas between"),
+    key("log.filter", Filter, Text("info"), "What is logged: a level, or `target=level` with commas between"),
     key(
         "log.format",
         Choice(&["auto", "text", "json"]),

@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 
 use toml::de::DeValue;
+use tracing_subscriber::EnvFilter;
 
 use crate::dispatch::http::parse_url;
 use crate::dispatch::topic::is_topic_name;
-use crate::model::duration::{parse_ms, text_of_ms};
+use crate::wire::time::parse_duration_ms;
 
 /// Longest text value, in bytes.
 const TEXT_BYTES_MAX: usize = 4_096;
@@ -26,6 +27,7 @@ pub(super) enum Kind {
     Address,
     TopicPrefix,
     Keyspace,
+    Filter,
     Bool,
     Integer { min: i64, max: i64 },
     Number { min: u32, max: u32 },
@@ -123,6 +125,7 @@ impl Kind {
             Kind::Address => line_if(text.parse::<SocketAddr>().is_ok()),
             Kind::TopicPrefix => line_if(is_topic_name(text) && text.len() <= PREFIX_BYTES_MAX),
             Kind::Keyspace => line_if(is_keyspace(text)),
+            Kind::Filter => line_if(EnvFilter::try_new(text).is_ok()),
             Kind::Bool => text.parse().ok().map(Value::Bool),
             Kind::Integer { .. } | Kind::IntegerMap { .. } => {
                 text.replace('_', "").parse().ok().and_then(|number| self.integer(number))
@@ -131,7 +134,7 @@ impl Kind {
                 let within = |number: &f64| (f64::from(min)..=f64::from(max)).contains(number);
                 text.parse().ok().filter(within).map(Value::Number)
             }
-            Kind::Duration { min, max } => match parse_ms(text) {
+            Kind::Duration { min, max } => match parse_duration_ms(text) {
                 Ok(ms) => (min..=max).contains(&ms).then_some(Value::Duration(ms)),
                 Err(error) => return Err(format!("{text:?}, which {error}")),
             },
@@ -159,6 +162,7 @@ impl Kind {
             Kind::Address => "an address and a port like \"127.0.0.1:7420\"".to_owned(),
             Kind::TopicPrefix => "1 to 200 letters, digits, \".\", \"_\" and \"-\"".to_owned(),
             Kind::Keyspace => "up to 48 small letters, digits and \"_\", a letter first".to_owned(),
+            Kind::Filter => "a level like \"info\", or \"info,rdkafka=warn\"".to_owned(),
             Kind::Bool => "true or false".to_owned(),
             Kind::Integer { min, max } | Kind::IntegerMap { min, max } => {
                 format!("a whole number from {min} to {max}")
@@ -184,7 +188,7 @@ impl Kind {
             Kind::Path => "path".to_owned(),
             Kind::Url => "URL".to_owned(),
             Kind::Address => "address:port".to_owned(),
-            Kind::TopicPrefix | Kind::Keyspace => format!("text: {}", self.wanted()),
+            Kind::TopicPrefix | Kind::Keyspace | Kind::Filter => format!("text: {}", self.wanted()),
             Kind::Bool => "boolean".to_owned(),
             Kind::Integer { min, max } => format!("integer, {min}–{max}"),
             Kind::Number { min, max } => format!("number, {min}–{max}"),
@@ -255,5 +259,36 @@ fn scalar(value: &DeValue<'_>) -> String {
         DeValue::Datetime(at) => at.to_string(),
         DeValue::String(text) => text.to_string(),
         DeValue::Array(_) | DeValue::Table(_) => value.type_str().to_owned(),
+    }
+}
+
+/// The shortest text of a duration: 90,000 ms are `1m30s`, none is `0s`.
+fn text_of_ms(ms: u64) -> String {
+    const UNITS: [(&str, u64); 5] =
+        [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+    if ms == 0 {
+        return "0s".to_owned();
+    }
+    let mut rest = ms;
+    let mut text = String::new();
+    for (unit, unit_ms) in UNITS {
+        if rest >= unit_ms {
+            text.push_str(&format!("{}{unit}", rest / unit_ms));
+            rest %= unit_ms;
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{parse_duration_ms, text_of_ms};
+
+    #[test]
+    fn the_text_of_a_duration_reads_back_the_same() {
+        for ms in [0, 1, 999, 1_000, 6_000, 90_000, 86_400_000, 2_592_000_000, 123_456_789] {
+            assert_eq!(parse_duration_ms(&text_of_ms(ms)), Ok(ms));
+        }
+        assert_eq!(text_of_ms(90_000), "1m30s");
     }
 }

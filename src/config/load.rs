@@ -95,7 +95,8 @@ impl Loaded {
         let mut problems: Vec<Problem> = missing.map(problem).collect();
         let cassandra = &self.config.cassandra;
         if cassandra.require_dc_loss_survival && !cassandra.survives_dc_loss() {
-            let text = "leaves no quorum when one data centre is lost, and cassandra.require_dc_loss_survival is true: spread it, as in dc1 = 2, dc2 = 2, dc3 = 1";
+            let text = "leaves no quorum when one data centre is lost, which cassandra.require_dc_loss_survival \
+                 forbids: spread it, as in dc1 = 2, dc2 = 2, dc3 = 1";
             let origin = self.main.origin_of("cassandra.require_dc_loss_survival");
             problems.push(Problem::new(&origin, "cassandra.replication", text));
         }

@@ -2,11 +2,10 @@
 //!
 //! Names are percent-encoded as a URL path segment is, so that any name fits into a header.
 
-use jiff::Timestamp;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::Call;
-use crate::model::Wall;
+use crate::wire::time::format_time;
 
 /// Everything but the unreserved characters of RFC 3986.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -14,12 +13,6 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'
 /// A name, percent-encoded as in a URL path segment.
 pub fn encode_name(name: &str) -> String {
     utf8_percent_encode(name, ENCODED).to_string()
-}
-
-/// A time as RFC 3339 in UTC with milliseconds; beyond the year 9999 the last moment before it.
-pub fn rfc3339(at: Wall) -> String {
-    let at = Timestamp::from_millisecond(at.0).unwrap_or(Timestamp::MAX);
-    format!("{at:.3}")
 }
 
 /// The headers of a call, in a fixed order; every value is printable ASCII.
@@ -32,8 +25,8 @@ pub fn of_call(call: &Call) -> Vec<(&'static str, String)> {
         ("Dueline-Task-Id", encode_name(call.key.id.as_str())),
         ("Dueline-Attempt", call.attempt.to_string()),
         ("Dueline-Max-Attempts", call.max_attempts.to_string()),
-        ("Dueline-Due-At", rfc3339(call.due_at)),
-        ("Dueline-Deadline", rfc3339(call.deadline)),
+        ("Dueline-Due-At", format_time(call.due_at)),
+        ("Dueline-Deadline", format_time(call.deadline)),
         ("Dueline-Shard", call.shard.0.to_string()),
         ("Dueline-Fencing-Token", call.token.to_string()),
     ];
@@ -52,21 +45,14 @@ fn is_visible_ascii(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{encode_name, of_call, rfc3339};
+    use super::{encode_name, of_call};
     use crate::dispatch::tests::call;
-    use crate::model::{Outcome, Wall};
+    use crate::model::Outcome;
 
     #[test]
     fn names_are_percent_encoded() {
         assert_eq!(encode_name("incident-42_a.b~c"), "incident-42_a.b~c");
         assert_eq!(encode_name("a/b c%é"), "a%2Fb%20c%25%C3%A9");
-    }
-
-    #[test]
-    fn times_are_rfc_3339_with_milliseconds() {
-        assert_eq!(rfc3339(Wall(0)), "1970-01-01T00:00:00.000Z");
-        assert_eq!(rfc3339(Wall(1_795_255_200_007)), "2026-11-21T10:00:00.007Z");
-        assert!(rfc3339(Wall::MAX).starts_with("9999-12-"));
     }
 
     #[test]

@@ -65,13 +65,6 @@ impl Families {
         &self.described
     }
 
-    /// Says which values a label of the families so far has.
-    pub(super) fn closed_set(&mut self, label: &'static str, words: Words) {
-        for family in self.described.iter_mut().filter(|family| family.labels.contains(&label)) {
-            family.words.push((label, words.clone()));
-        }
-    }
-
     pub(super) fn gauge(&mut self, name: &'static str, help: &'static str) -> Gauge {
         self.describe(name, "gauge", &[], help, &[]);
         self.register(Gauge::new(name, help).expect(NAMES))
@@ -179,7 +172,8 @@ impl Families {
         self.described.push(Described { name, kind, labels, help, words: Vec::new(), buckets });
     }
 
-    fn words(&mut self, label: &'static str, words: &Words) {
+    /// Says which values a label of the family described last has.
+    pub(super) fn words(&mut self, label: &'static str, words: &Words) {
         let family = self.described.last_mut().expect("a family was just described");
         family.words.push((label, words.clone()));
     }

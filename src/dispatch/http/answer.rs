@@ -7,9 +7,9 @@ use reqwest::{Response, StatusCode};
 use super::status::Meaning;
 use super::{Options, lost};
 use crate::dispatch::{Ending, one_line, wall_now};
-use crate::model::duration::parse_ms;
 use crate::model::limits::{DUE_AHEAD_MS_MAX, RESULT_BYTES_MAX};
 use crate::model::{Outcome, Wall};
+use crate::wire::time::parse_duration_ms;
 
 /// Longest wait that `Retry-After` can ask for, in milliseconds; more is cut to it.
 pub(super) const RETRY_AFTER_MS_MAX: u64 = 86_400_000;
@@ -59,7 +59,7 @@ async fn succeeded(response: Response, options: &Options, deadline: Wall) -> End
 
 fn snooze_ms(headers: &HeaderMap) -> Result<u64, String> {
     let text = header_text(headers, SNOOZE).unwrap_or_default();
-    let ms = parse_ms(&text).map_err(|error| format!("Dueline-Snooze {text:?} {error}"))?;
+    let ms = parse_duration_ms(&text).map_err(|error| format!("Dueline-Snooze {text:?} {error}"))?;
     if ms > DUE_AHEAD_MS_MAX.unsigned_abs() {
         return Err(format!("Dueline-Snooze {text:?} is longer than ten years"));
     }
