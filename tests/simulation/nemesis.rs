@@ -1,11 +1,10 @@
 //! What goes wrong: a plan of faults drawn from the seed, and how each begins and ends.
 
-use dueline::engine::Input;
 use dueline::model::Shard;
 
 use crate::rng::Rng;
 use crate::setup::Setup;
-use crate::world::{Addr, Event, World};
+use crate::world::{Event, World};
 
 /// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,21 +161,5 @@ impl World {
             self.after(10, Event::Join(instance, life));
         }
         self.resume_fetches(0);
-    }
-
-    /// Whether an instance has nothing left to do after a graceful stop.
-    pub(crate) fn drained(&self, instance: usize) -> bool {
-        self.instances[instance].engines.values().all(dueline::engine::Engine::is_idle)
-    }
-
-    /// Wakes every engine once, as a runtime's heartbeat would.
-    pub(crate) fn nudge(&mut self) {
-        for instance in 0..self.instances.len() {
-            let life = self.instances[instance].life;
-            let shards: Vec<Shard> = self.instances[instance].engines.keys().copied().collect();
-            for shard in shards {
-                self.after(0, Event::Deliver(Addr { instance, life, shard }, Input::Tick));
-            }
-        }
     }
 }

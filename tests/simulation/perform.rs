@@ -3,6 +3,7 @@
 use dueline::engine::{Effect, Engine, Input, Observation};
 use dueline::model::{Boot, Shard};
 
+use crate::ledger::BASE;
 use crate::operation::{LogOp, StoreOp};
 use crate::store::Bump;
 use crate::world::{Addr, Event, World};
@@ -35,8 +36,11 @@ impl World {
             Effect::Commit(_) => {}
             Effect::LookUp(ticket, lookups) => self.ask_store(from, StoreOp::LookUp(ticket, lookups)),
             Effect::Slice(ticket, first, to) => {
-                let epoch = engine.shard_view(Boot(0)).epoch;
-                self.ledger.loads.entry((from.shard, epoch.0)).or_insert(self.now);
+                let view = engine.shard_view(Boot(0));
+                self.ledger.loads.entry((from.shard, view.epoch.0)).or_insert(self.now);
+                if view.phase == "running" && first.ready_at.0 <= BASE + self.now as i64 {
+                    self.ledger.count("eviction and reload");
+                }
                 self.ask_store(from, StoreOp::Slice(ticket, first, to));
             }
             Effect::ReadFacts(ticket, place) => self.ask_store(from, StoreOp::Facts(ticket, place)),

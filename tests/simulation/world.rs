@@ -201,6 +201,9 @@ impl World {
             Event::Revoke(to) => {
                 if self.reaches(to, || Event::Revoke(to)) {
                     self.instances[to.instance].believes.remove(&to.shard);
+                    if matches!(self.phase(to), Some("loading" | "catching_up")) {
+                        self.ledger.count("revoke during load");
+                    }
                     self.give(to, Input::Revoked);
                 }
             }
@@ -255,6 +258,10 @@ impl World {
         self.give(to, Input::Assigned { owner });
     }
 
+    fn phase(&self, at: Addr) -> Option<&'static str> {
+        self.instances[at.instance].engines.get(&at.shard).map(|engine| engine.shard_view(Boot(0)).phase)
+    }
+
     fn options(&self, to: Addr) -> Options {
         let policy = Policy {
             timeout_ms: 8_000,
@@ -279,7 +286,12 @@ impl World {
         let now = self.clock(to.instance);
         self.note(to, &input);
         let Some(mut engine) = self.instances[to.instance].engines.remove(&to.shard) else { return };
+        let before = engine.shard_view(now.boot).phase;
         engine.handle(now, input);
+        let after = engine.shard_view(now.boot).phase;
+        if before == "lapsed" && matches!(after, "running" | "catching_up") {
+            self.ledger.count("lapse and regain");
+        }
         while let Some(effect) = engine.poll_effect() {
             self.perform(to, effect, &engine);
         }
