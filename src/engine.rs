@@ -477,7 +477,7 @@ impl Engine {
 
     fn line_up(&mut self, name: &QueueName, place: Place) {
         let Some(task) = self.window.get(place) else { return };
-        if self.intake.is_frozen(place) {
+        if self.intake.is_frozen(place) || !self.window.covers(place) {
             self.queues.set_backoff(name, None);
             return;
         }
