@@ -228,7 +228,8 @@ impl Engine {
 
     /// When to come back with `Input::Tick`, by the boot clock.
     pub fn poll_timeout(&self) -> Option<Boot> {
-        let always = [self.ownership.timeout(), self.attempts.next_deadline(), self.writes.next_retry()];
+        let always =
+            [self.ownership.timeout(self.now.boot), self.attempts.next_deadline(), self.writes.next_retry()];
         let active = [self.window_timeout(), self.queues.next_backoff()].map(|at| self.boot_when(at));
         let active = active.into_iter().chain([self.load_retry, self.catch_up_timeout()]);
         let leased = [self.boot_when(self.attempts.next_hold()), self.intake.next_retry()];
