@@ -22,6 +22,8 @@ mod load;
 mod ownership;
 mod queue;
 mod quota;
+#[cfg(test)]
+mod tests;
 mod view;
 mod window;
 mod writes;
