@@ -27,7 +27,7 @@ use run::{Report, run, run_with};
 use setup::{Plant, Setup};
 
 fn seeds() -> std::ops::Range<u64> {
-    let text = std::env::var("DUELINE_SIM_SEEDS").unwrap_or_else(|_| "0..120".into());
+    let text = std::env::var("DUELINE_SIM_SEEDS").unwrap_or_else(|_| "0..250".into());
     let (from, to) = text.split_once("..").expect("DUELINE_SIM_SEEDS is A..B");
     from.parse().expect("a number")..to.parse().expect("a number")
 }

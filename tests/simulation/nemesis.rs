@@ -12,6 +12,8 @@ pub(crate) enum Fault {
     /// The instance is killed, and is back after so many milliseconds.
     Crash(usize, u64),
     Freeze(usize, u64),
+    /// As soon as it lets a call go out: between the check of the lease and the send.
+    FreezeAtCall(usize, u64),
     CutFromLog(usize, u64),
     CutFromStore(usize, u64),
     StoreAway(u64),
@@ -33,7 +35,7 @@ pub(crate) fn plan(setup: &Setup, rng: &mut Rng) -> Vec<(u64, Fault)> {
         let fault = match rng.below(16) {
             0..=3 => Fault::Crash(instance, long),
             4..=5 => Fault::Freeze(instance, short),
-            6 => Fault::Freeze(instance, long),
+            6 => Fault::FreezeAtCall(instance, long),
             7 => Fault::CutFromLog(instance, long),
             8 => Fault::CutFromStore(instance, long),
             9..=10 => Fault::StoreAway(short),
@@ -66,6 +68,10 @@ impl World {
                 self.ledger.count("freeze");
                 self.instances[instance].frozen = true;
                 ms
+            }
+            Fault::FreezeAtCall(instance, ms) => {
+                self.instances[instance].freeze_at_call = Some(ms);
+                return;
             }
             Fault::CutFromLog(instance, ms) => {
                 self.instances[instance].cut_from_log = true;
@@ -110,7 +116,7 @@ impl World {
                     self.after(1, Event::Join(instance, life));
                 }
             }
-            Fault::Freeze(instance, _) => {
+            Fault::Freeze(instance, _) | Fault::FreezeAtCall(instance, _) => {
                 self.instances[instance].frozen = false;
                 self.release_held(instance);
             }

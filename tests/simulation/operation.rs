@@ -210,7 +210,9 @@ impl World {
             LogOp::End(ticket) => {
                 let mut end = self.log.end(shard);
                 if self.planted(Plant::StartBeforeCatchUp) {
-                    end.next = self.store.progress(shard).map_or(0, |progress| progress.next_offset);
+                    let applied = self.store.progress(shard).map_or(0, |progress| progress.next_offset);
+                    let position = self.instances[from.instance].positions.get(&shard).copied();
+                    end.next = applied.max(position.unwrap_or(0));
                 }
                 self.answer(from, Input::LogEndRead(ticket, Ok(end)));
             }

@@ -4,6 +4,7 @@ use dueline::engine::{Effect, Engine, Input, Observation};
 use dueline::model::{Boot, Shard};
 
 use crate::ledger::BASE;
+use crate::nemesis::Fault;
 use crate::operation::{LogOp, StoreOp};
 use crate::store::Bump;
 use crate::world::{Addr, Event, World};
@@ -59,6 +60,11 @@ impl World {
             Effect::Call(order) => {
                 let ms = self.way();
                 self.handlers.sent(from, order.token.sequence);
+                let instance = &mut self.instances[from.instance];
+                if let Some(ms) = instance.freeze_at_call.take().filter(|_| !self.healing) {
+                    instance.frozen = true;
+                    self.after(ms, Event::Heal(Fault::Freeze(from.instance, ms)));
+                }
                 self.after(ms, Event::Call(from, order, self.now));
             }
             Effect::BreakOff(seq) => self.break_off(from, seq),

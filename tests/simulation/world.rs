@@ -63,6 +63,8 @@ pub(crate) struct Instance {
     pub(crate) life: u32,
     pub(crate) up: bool,
     pub(crate) frozen: bool,
+    /// It freezes for so long when it lets the next call go out.
+    pub(crate) freeze_at_call: Option<u64>,
     /// The log does not reach it.
     pub(crate) cut_from_log: bool,
     /// The store does not reach it.
@@ -362,6 +364,7 @@ impl Instance {
             life: 0,
             up: true,
             frozen: false,
+            freeze_at_call: None,
             cut_from_log: false,
             cut_from_store: false,
             draining: false,
