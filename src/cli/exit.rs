@@ -1,4 +1,5 @@
-//! Exit codes: 0 ok, 1 error, 2 usage, 3 not found, 4 conflict, 5 denied, 6 unavailable, 7 timeout, 8 partly failed.
+//! Exit codes: 0 ok, 1 error, 2 usage, 3 not found, 4 conflict, 5 denied, 6 unavailable, 7 timeout
+//! (8, partly failed, belongs to bulk verbs, which are not there yet).
 
 use std::fmt;
 use std::process::ExitCode;
@@ -20,8 +21,6 @@ pub(super) enum Exit {
     Unavailable = 6,
     /// It took too long.
     Timeout = 7,
-    /// Some parts failed.
-    PartlyFailed = 8,
 }
 
 impl fmt::Display for Exit {
@@ -34,7 +33,6 @@ impl fmt::Display for Exit {
             Exit::Denied => "denied",
             Exit::Unavailable => "unavailable",
             Exit::Timeout => "timeout",
-            Exit::PartlyFailed => "partly failed",
         })
     }
 }
