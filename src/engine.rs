@@ -22,6 +22,8 @@ mod load;
 mod ownership;
 mod queue;
 mod quota;
+#[cfg(test)]
+mod tests;
 mod view;
 mod window;
 mod writes;
@@ -228,7 +230,8 @@ impl Engine {
 
     /// When to come back with `Input::Tick`, by the boot clock.
     pub fn poll_timeout(&self) -> Option<Boot> {
-        let always = [self.ownership.timeout(), self.attempts.next_deadline(), self.writes.next_retry()];
+        let always =
+            [self.ownership.timeout(self.now.boot), self.attempts.next_deadline(), self.writes.next_retry()];
         let active = [self.window_timeout(), self.queues.next_backoff()].map(|at| self.boot_when(at));
         let active = active.into_iter().chain([self.load_retry, self.catch_up_timeout()]);
         let leased = [self.boot_when(self.attempts.next_hold()), self.intake.next_retry()];
@@ -477,7 +480,7 @@ impl Engine {
 
     fn line_up(&mut self, name: &QueueName, place: Place) {
         let Some(task) = self.window.get(place) else { return };
-        if self.intake.is_frozen(place) {
+        if self.intake.is_frozen(place) || !self.window.covers(place) {
             self.queues.set_backoff(name, None);
             return;
         }

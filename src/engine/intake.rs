@@ -44,7 +44,7 @@ pub(super) struct Intake {
     visible_batch: u64,
     overlay: BTreeMap<TaskKey, (u64, EventRow)>,
     overlay_log: VecDeque<(u64, Vec<TaskKey>)>,
-    fresh: BTreeMap<Place, Arc<TaskContent>>,
+    fresh: BTreeMap<Place, Fresh>,
     frozen: BTreeMap<Place, u32>,
     /// Marks that an owner before wrote for events not applied yet: their targets are frozen until then.
     early_marks: BTreeSet<(Version, Place)>,
@@ -52,6 +52,15 @@ pub(super) struct Intake {
     /// Offsets to be forwarded to each home, in order: only the first is under way, since a home takes a record that
     /// comes behind a later one for a repeat.
     forwards: BTreeMap<Shard, VecDeque<u64>>,
+}
+
+/// A task whose rows are not visible yet.
+#[derive(Debug)]
+struct Fresh {
+    /// With the payload inline.
+    content: Arc<TaskContent>,
+    /// An owner before may have decided the same event, and have started the task.
+    replayed: bool,
 }
 
 const RETRY_MS: u64 = 500;
@@ -371,9 +380,12 @@ impl Engine {
         if let Some(facts) = self.window.early(place) {
             return Ok(live(facts.iter().collect()));
         }
-        if self.window.covers(place) {
-            let fresh = self.intake.fresh.contains_key(&place);
-            return Ok(if fresh { Live::Stoppable } else { Live::Finished });
+        let (covered, fresh) = (self.window.covers(place), self.intake.fresh.get(&place));
+        if fresh.is_some_and(|fresh| covered || !fresh.replayed) {
+            return Ok(Live::Stoppable);
+        }
+        if covered {
+            return Ok(Live::Finished);
         }
         if place.ready_at > self.now.wall {
             return Ok(Live::Stoppable);
@@ -385,7 +397,7 @@ impl Engine {
     /// What the task at `place` runs. `None` when the store has no such task.
     fn content_at(&self, batch: &Batch, place: Place) -> Result<Option<Arc<TaskContent>>, Need> {
         let known = self.window.get(place).map(|task| task.content.clone());
-        let known = known.or_else(|| self.intake.fresh.get(&place).cloned());
+        let known = known.or_else(|| self.intake.fresh.get(&place).map(|fresh| fresh.content.clone()));
         let content = match known {
             Some(content) => Some(content),
             None => {
@@ -418,10 +430,11 @@ impl Engine {
             self.reject(index, offset, Rejection { reason: RejectReason::Conflict, detail });
         }
         let batch = &mut self.intake.batches[index];
+        let replayed = batch.may_be_replayed(version);
         let row = batch.carry_out(version, plan, epoch, shard);
         let item = batch.next_item();
         if let Some(task) = &item.task {
-            self.intake.fresh.insert(task.place, task.content.clone());
+            self.intake.fresh.insert(task.place, Fresh { content: task.content.clone(), replayed });
         }
         self.intake.overlay.insert(row.key.clone(), (batch.id, row));
     }
@@ -552,10 +565,12 @@ impl Engine {
         match rows {
             Ok(rows) => {
                 self.held_facts_read(place, &rows);
-                if let Some(batch) = self.intake.batches.iter_mut().find(wants) {
-                    batch.waits_for = None;
-                    batch.facts.insert(place, rows);
+                let Some(batch) = self.intake.batches.iter_mut().find(wants) else { return };
+                if std::mem::take(&mut batch.read_again) {
+                    return self.ask(Need::Facts(place));
                 }
+                batch.waits_for = None;
+                batch.facts.insert(place, rows);
             }
             Err(failure) => {
                 if let Some(batch) = self.intake.batches.iter_mut().find(wants) {
@@ -612,6 +627,7 @@ impl Engine {
         }
         let Some(task) = item.task else { return };
         self.intake.fresh.remove(&task.place);
+        self.intake.batches.iter_mut().for_each(|batch| batch.forget_facts(task.place));
         let cancelled = item.mark.is_some_and(|(place, _)| place == task.place);
         let next = fold(&self.window.take_early(task.place), Version::MIN).next();
         let shown = LoadedTask { key: task.key, due_at: task.due_at, content: task.stored };

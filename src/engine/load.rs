@@ -117,6 +117,7 @@ impl Engine {
                 return;
             }
         };
+        let from = self.window.cursor();
         let Some(notes) = self.window.end_read(ticket, next) else { return };
         let mut rest = rows.as_slice();
         while let Some(first) = rest.first() {
@@ -129,6 +130,9 @@ impl Engine {
             if self.window.get(place).is_none() {
                 self.admit_folded(place, task, next, None);
             }
+        }
+        for queue in self.window.queues_from(from) {
+            self.pump(&queue);
         }
         if self.stage == Stage::Loading && next.is_none() {
             self.loaded();

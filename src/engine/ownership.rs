@@ -241,10 +241,10 @@ impl Ownership {
     }
 
     /// When [`Ownership::tick`] has something to do next.
-    pub(super) fn timeout(&self) -> Option<Boot> {
+    pub(super) fn timeout(&self, now: Boot) -> Option<Boot> {
         let call = self.next_call.filter(|_| self.sent.is_none());
         let wait = match self.phase {
-            Phase::Waiting { until } => Some(until.max(Boot(1))).filter(|_| self.valid_until > until),
+            Phase::Waiting { until } => Some(until).filter(|_| self.valid_until > until.max(now)),
             _ => None,
         };
         let lapse = (self.phase == Phase::Owned && self.lapsed_at.is_none() && self.valid_until.0 > 0)

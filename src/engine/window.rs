@@ -8,14 +8,17 @@
 //!
 //! The loader moves `cursor` up to the horizon, a page at a time. When the shard's budget is used up, tasks are
 //! evicted from the far end and `cursor` moves down: what is evicted is loaded again later. A budget is counted in
-//! units: one per task and one more per KiB of payload.
+//! units: one per task and one more per KiB of payload. A task that is under way stays in memory beyond the cursor too,
+//! but nothing starts from there: a task before it may still have to be read.
 //!
 //! While a page is being read, what finishes, is superseded or becomes visible in its range is noted and folded over it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::model::{Fact, FactRow, HandlerName, MarkKind, Payload, Place, TaskContent, TaskKey, Wall};
+use crate::model::{
+    Fact, FactRow, HandlerName, MarkKind, Payload, Place, QueueName, TaskContent, TaskKey, Wall,
+};
 
 use super::fold::{Counts, Next};
 use super::load::LoadedTask;
@@ -202,19 +205,28 @@ impl Window {
         self.tasks.range(self.ready_to..).next().map(|(place, _)| place.ready_at)
     }
 
-    /// Evicts the idle task at the far end while the budget is exceeded: the caller takes it out of its queue. One
-    /// that is under way stays in memory, beyond the cursor as well.
+    /// Evicts the idle task at the far end while the budget is exceeded or it lies beyond the cursor: the caller takes
+    /// it out of its queue. One that is under way stays in memory until it is idle again.
     pub(super) fn evict(&mut self) -> Option<(Place, Task)> {
-        if self.units <= self.budget || self.reading.is_some() {
+        if self.reading.is_some() {
             return None;
         }
         let idle =
             |task: &Task| matches!(task.status, Status::Pending | Status::Queued) && task.mark.is_none();
         let place = self.tasks.iter().rev().find(|(_, task)| idle(task)).map(|(place, _)| *place)?;
+        if self.units <= self.budget && self.covers(place) {
+            return None;
+        }
         let task = self.tasks.remove(&place)?;
         self.units -= task.units();
         self.cursor = self.cursor.min(place);
         Some((place, task))
+    }
+
+    /// The queues of tasks from `from` up to the cursor.
+    pub(super) fn queues_from(&self, from: Place) -> Vec<QueueName> {
+        let tasks = self.tasks.range(from.min(self.cursor)..self.cursor);
+        tasks.map(|(_, task)| task.key.queue.clone()).collect()
     }
 
     /// The next range to read, if there is room and the horizon lies ahead of the cursor.

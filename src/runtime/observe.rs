@@ -41,7 +41,7 @@ impl Shared {
             },
             Observation::Rejected(reason) => metrics.event_rejected(*reason),
             Observation::Forwarded => metrics.event_forwarded(),
-            Observation::Phase(phase, epoch) => tracing::info!(shard, epoch = epoch.0, phase, "shard"),
+            Observation::Phase(phase, epoch) => tracing::debug!(shard, epoch = epoch.0, phase, "shard"),
             Observation::Gap(ms) => metrics.ownership_gap(*ms as f64 / 1e3),
             Observation::LeaseLost(cause) => {
                 metrics.lease_lost(cause);

@@ -77,7 +77,6 @@ impl World {
     ) -> Call {
         Call {
             shard: from.shard,
-            instance: from.instance,
             sent,
             arrived: self.now,
             key: order.key.clone(),

@@ -37,7 +37,6 @@ pub(crate) struct Append {
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) shard: Shard,
-    pub(crate) instance: usize,
     /// When its owner let it go out.
     pub(crate) sent: u64,
     pub(crate) arrived: u64,

@@ -1,11 +1,10 @@
 //! What goes wrong: a plan of faults drawn from the seed, and how each begins and ends.
 
-use dueline::engine::Input;
 use dueline::model::Shard;
 
 use crate::rng::Rng;
 use crate::setup::Setup;
-use crate::world::{Addr, Event, World};
+use crate::world::{Event, World};
 
 /// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +12,8 @@ pub(crate) enum Fault {
     /// The instance is killed, and is back after so many milliseconds.
     Crash(usize, u64),
     Freeze(usize, u64),
+    /// As soon as it lets a call go out: between the check of the lease and the send.
+    FreezeAtCall(usize, u64),
     CutFromLog(usize, u64),
     CutFromStore(usize, u64),
     StoreAway(u64),
@@ -34,7 +35,7 @@ pub(crate) fn plan(setup: &Setup, rng: &mut Rng) -> Vec<(u64, Fault)> {
         let fault = match rng.below(16) {
             0..=3 => Fault::Crash(instance, long),
             4..=5 => Fault::Freeze(instance, short),
-            6 => Fault::Freeze(instance, long),
+            6 => Fault::FreezeAtCall(instance, long),
             7 => Fault::CutFromLog(instance, long),
             8 => Fault::CutFromStore(instance, long),
             9..=10 => Fault::StoreAway(short),
@@ -67,6 +68,10 @@ impl World {
                 self.ledger.count("freeze");
                 self.instances[instance].frozen = true;
                 ms
+            }
+            Fault::FreezeAtCall(instance, ms) => {
+                self.instances[instance].freeze_at_call = Some(ms);
+                return;
             }
             Fault::CutFromLog(instance, ms) => {
                 self.instances[instance].cut_from_log = true;
@@ -111,7 +116,7 @@ impl World {
                     self.after(1, Event::Join(instance, life));
                 }
             }
-            Fault::Freeze(instance, _) => {
+            Fault::Freeze(instance, _) | Fault::FreezeAtCall(instance, _) => {
                 self.instances[instance].frozen = false;
                 self.release_held(instance);
             }
@@ -162,21 +167,5 @@ impl World {
             self.after(10, Event::Join(instance, life));
         }
         self.resume_fetches(0);
-    }
-
-    /// Whether an instance has nothing left to do after a graceful stop.
-    pub(crate) fn drained(&self, instance: usize) -> bool {
-        self.instances[instance].engines.values().all(dueline::engine::Engine::is_idle)
-    }
-
-    /// Wakes every engine once, as a runtime's heartbeat would.
-    pub(crate) fn nudge(&mut self) {
-        for instance in 0..self.instances.len() {
-            let life = self.instances[instance].life;
-            let shards: Vec<Shard> = self.instances[instance].engines.keys().copied().collect();
-            for shard in shards {
-                self.after(0, Event::Deliver(Addr { instance, life, shard }, Input::Tick));
-            }
-        }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dueline::engine::{Failure, Input, KeyLookup};
-use dueline::model::{Epoch, Origin, OwnerUuid, Place, Progress, Row, Shard, Version};
+use dueline::model::{Epoch, EventRow, Origin, OwnerUuid, Place, Progress, Row, Shard, Version};
 
 use crate::ledger::Append;
 use crate::setup::Plant;
@@ -65,7 +65,8 @@ impl World {
             return;
         }
         let cut = self.store_away || self.instances[from.instance].cut_from_store;
-        let unanswered = cut || (!self.healing && self.rng.chance(self.setup.unanswered));
+        let often = if matches!(op, StoreOp::Bump(_)) { 6 } else { 1 };
+        let unanswered = cut || (!self.healing && self.rng.chance(self.setup.unanswered * often));
         if !unanswered {
             let input = self.apply(from, op);
             if let Some(input) = input {
@@ -138,7 +139,16 @@ impl World {
                 self.store.write_progress(shard, &progress, stamp, now, &mut self.ledger);
                 Input::ProgressWritten(ticket, Ok(()))
             }
-            StoreOp::LookUp(ticket, lookups) => Input::LookedUp(ticket, Ok(self.store.lookup(&lookups))),
+            StoreOp::LookUp(ticket, lookups) => {
+                let found = self.store.lookup(&lookups);
+                let replayed = |(lookup, rows): (&KeyLookup, &Vec<EventRow>)| {
+                    rows.iter().any(|row| row.version >= lookup.first)
+                };
+                if lookups.iter().zip(&found).any(replayed) {
+                    self.ledger.count("replay after a crash before progress");
+                }
+                Input::LookedUp(ticket, Ok(found))
+            }
             StoreOp::Slice(ticket, first, to) => {
                 let mut page = self.store.slice(shard, (first, to), self.setup.page_rows);
                 if self.planted(Plant::OpenAttemptNotWaitedFor) {
@@ -200,7 +210,9 @@ impl World {
             LogOp::End(ticket) => {
                 let mut end = self.log.end(shard);
                 if self.planted(Plant::StartBeforeCatchUp) {
-                    end.next = self.store.progress(shard).map_or(0, |progress| progress.next_offset);
+                    let applied = self.store.progress(shard).map_or(0, |progress| progress.next_offset);
+                    let position = self.instances[from.instance].positions.get(&shard).copied();
+                    end.next = applied.max(position.unwrap_or(0));
                 }
                 self.answer(from, Input::LogEndRead(ticket, Ok(end)));
             }

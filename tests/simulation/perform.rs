@@ -3,6 +3,8 @@
 use dueline::engine::{Effect, Engine, Input, Observation};
 use dueline::model::{Boot, Shard};
 
+use crate::ledger::BASE;
+use crate::nemesis::Fault;
 use crate::operation::{LogOp, StoreOp};
 use crate::store::Bump;
 use crate::world::{Addr, Event, World};
@@ -35,8 +37,11 @@ impl World {
             Effect::Commit(_) => {}
             Effect::LookUp(ticket, lookups) => self.ask_store(from, StoreOp::LookUp(ticket, lookups)),
             Effect::Slice(ticket, first, to) => {
-                let epoch = engine.shard_view(Boot(0)).epoch;
-                self.ledger.loads.entry((from.shard, epoch.0)).or_insert(self.now);
+                let view = engine.shard_view(Boot(0));
+                self.ledger.loads.entry((from.shard, view.epoch.0)).or_insert(self.now);
+                if view.phase == "running" && first.ready_at.0 <= BASE + self.now as i64 {
+                    self.ledger.count("eviction and reload");
+                }
                 self.ask_store(from, StoreOp::Slice(ticket, first, to));
             }
             Effect::ReadFacts(ticket, place) => self.ask_store(from, StoreOp::Facts(ticket, place)),
@@ -55,6 +60,11 @@ impl World {
             Effect::Call(order) => {
                 let ms = self.way();
                 self.handlers.sent(from, order.token.sequence);
+                let instance = &mut self.instances[from.instance];
+                if let Some(ms) = instance.freeze_at_call.take().filter(|_| !self.healing) {
+                    instance.frozen = true;
+                    self.after(ms, Event::Heal(Fault::Freeze(from.instance, ms)));
+                }
                 self.after(ms, Event::Call(from, order, self.now));
             }
             Effect::BreakOff(seq) => self.break_off(from, seq),

@@ -63,6 +63,8 @@ pub(crate) struct Instance {
     pub(crate) life: u32,
     pub(crate) up: bool,
     pub(crate) frozen: bool,
+    /// It freezes for so long when it lets the next call go out.
+    pub(crate) freeze_at_call: Option<u64>,
     /// The log does not reach it.
     pub(crate) cut_from_log: bool,
     /// The store does not reach it.
@@ -201,6 +203,9 @@ impl World {
             Event::Revoke(to) => {
                 if self.reaches(to, || Event::Revoke(to)) {
                     self.instances[to.instance].believes.remove(&to.shard);
+                    if matches!(self.phase(to), Some("loading" | "catching_up")) {
+                        self.ledger.count("revoke during load");
+                    }
                     self.give(to, Input::Revoked);
                 }
             }
@@ -255,6 +260,10 @@ impl World {
         self.give(to, Input::Assigned { owner });
     }
 
+    fn phase(&self, at: Addr) -> Option<&'static str> {
+        self.instances[at.instance].engines.get(&at.shard).map(|engine| engine.shard_view(Boot(0)).phase)
+    }
+
     fn options(&self, to: Addr) -> Options {
         let policy = Policy {
             timeout_ms: 8_000,
@@ -279,7 +288,12 @@ impl World {
         let now = self.clock(to.instance);
         self.note(to, &input);
         let Some(mut engine) = self.instances[to.instance].engines.remove(&to.shard) else { return };
+        let before = engine.shard_view(now.boot).phase;
         engine.handle(now, input);
+        let after = engine.shard_view(now.boot).phase;
+        if before == "lapsed" && matches!(after, "running" | "catching_up") {
+            self.ledger.count("lapse and regain");
+        }
         while let Some(effect) = engine.poll_effect() {
             self.perform(to, effect, &engine);
         }
@@ -350,6 +364,7 @@ impl Instance {
             life: 0,
             up: true,
             frozen: false,
+            freeze_at_call: None,
             cut_from_log: false,
             cut_from_store: false,
             draining: false,

@@ -116,6 +116,8 @@ pub(super) struct Batch {
     pub(super) sent_after: u64,
     pub(super) waits_for: Option<Need>,
     pub(super) need_at: Option<Boot>,
+    /// The place waited for was stored after it was asked for: the answer may not know of it.
+    pub(super) read_again: bool,
     pub(super) facts: BTreeMap<Place, Vec<FactRow>>,
     pub(super) payloads: BTreeMap<Place, Arc<[u8]>>,
     event_rows: Vec<Row>,
@@ -159,6 +161,7 @@ impl Batch {
             sent_after,
             waits_for: None,
             need_at: None,
+            read_again: false,
             facts: BTreeMap::new(),
             payloads: BTreeMap::new(),
             event_rows: Vec::new(),
@@ -234,6 +237,19 @@ impl Batch {
     /// The row of the event itself, from an earlier life.
     pub(super) fn recorded(&self, key: &TaskKey, version: Version) -> Option<&EventRow> {
         self.found.get(key)?.iter().find(|row| row.version == version)
+    }
+
+    /// Whether the next item's event may have been decided by an owner before: it is on record, or is of an id that is
+    /// not looked up.
+    pub(super) fn may_be_replayed(&self, version: Version) -> bool {
+        let item = self.next_item();
+        item.lookup_key().is_none_or(|key| self.recorded(key, version).is_some())
+    }
+
+    /// A task became visible: what was read of it before is out of date.
+    pub(super) fn forget_facts(&mut self, place: Place) {
+        self.facts.remove(&place);
+        self.read_again |= self.waits_for == Some(Need::Facts(place));
     }
 
     pub(super) fn newest_below(&self, key: &TaskKey, version: Version) -> Option<&EventRow> {

@@ -81,6 +81,11 @@ pub(super) fn too_late_is_true(ledger: &Ledger, verdict: &mut Verdict) {
         let begun = history.is_some_and(|history| {
             !history.starts.is_empty() || history.closed || history.marks.keys().any(|mark| mark < version)
         });
+        let asked = asked_at(ledger, *shard, *version).map_or(0, |(at, ..)| at as i64);
+        let close = |start: &i64| (start - crate::ledger::BASE - asked).abs() < 200;
+        if history.is_some_and(|history| history.starts.values().any(close)) {
+            verdict.explained("cancel racing a start");
+        }
         if !begun && !current.cancelled {
             verdict.wrong("too late, but it never started", &answered.row);
         }

@@ -1,0 +1,9 @@
+//! Facts about the engine as a whole: one shard on a rig that answers every effect at once, and property tests of its
+//! parts.
+
+mod decisions;
+mod folding;
+mod lining_up;
+mod ownership;
+mod rig;
+mod running;

@@ -1,0 +1,222 @@
+//! What events do to tasks, as seen from outside, and the table of decisions.
+
+use std::sync::Arc;
+
+use super::rig::{Rig, content, event};
+use crate::engine::decide::{Known, Live, decide};
+use crate::engine::{CallEnd, Input};
+use crate::model::{
+    Current, Decision, Due, Epoch, EventRow, MarkKind, OnConflict, Outcome, Place, QueueName, Shard,
+    TaskContent, TaskId, TaskKey, Verb, Version, Wall,
+};
+
+#[test]
+fn a_cancel_before_the_start_wins() {
+    let mut rig = Rig::running();
+    rig.schedule("q", "a", 5_000);
+    rig.append("q", "a", Verb::Cancel);
+    rig.run(10_000);
+    assert!(rig.calls.is_empty());
+    assert_eq!(rig.decisions(), [Decision::Scheduled, Decision::Cancelled]);
+}
+
+#[test]
+fn a_cancel_of_a_far_task_holds() {
+    let mut rig = Rig::running();
+    rig.schedule("q", "a", 900_000);
+    rig.append("q", "a", Verb::Cancel);
+    rig.run(1_000_000);
+    assert!(rig.calls.is_empty());
+    assert_eq!(rig.decisions()[1], Decision::Cancelled);
+}
+
+#[test]
+fn a_cancel_while_starting_is_too_late_and_forbids_a_retry() {
+    let mut rig = Rig::running();
+    rig.schedule("q", "a", 1_000);
+    rig.held_writes = Some(Vec::new());
+    rig.run(1_000);
+    assert!(rig.calls.is_empty(), "the start is not stored yet");
+    rig.append("q", "a", Verb::Cancel);
+    rig.release_writes();
+    assert_eq!(rig.decisions()[1], Decision::TooLate);
+    assert_eq!(rig.called(), ["a"]);
+    rig.end_call(CallEnd::of(Outcome::Retryable));
+    rig.run(60_000);
+    assert!(rig.calls.is_empty());
+}
+
+#[test]
+fn a_head_that_waits_for_a_slot_is_not_started_once_its_cancel_is_decided() {
+    let mut rig = Rig::running();
+    rig.no_slots = true;
+    rig.schedule("q", "a", 1_000);
+    rig.run(1_000);
+    rig.held_writes = Some(Vec::new());
+    rig.append("q", "a", Verb::Cancel);
+    rig.give(Input::Slots(content().handler, 1));
+    rig.release_writes();
+    assert!(rig.calls.is_empty());
+    assert_eq!(rig.decisions()[1], Decision::Cancelled);
+}
+
+#[test]
+fn a_replace_while_running_runs_the_new_version_after() {
+    let mut rig = Rig::running();
+    rig.schedule("q", "a", 0);
+    let first = rig.calls[0].place;
+    rig.schedule("q", "a", 0);
+    assert_eq!(rig.calls.len(), 1);
+    rig.end_call(CallEnd::of(Outcome::Retryable));
+    assert_eq!(rig.called(), ["a"], "the new version, without waiting for a retry of the old");
+    assert_ne!(rig.calls[0].place, first);
+    assert_eq!(rig.decisions(), [Decision::Scheduled, Decision::Replaced]);
+}
+
+#[test]
+fn a_repeat_is_on_record_and_changes_nothing() {
+    let mut rig = Rig::running();
+    let same = event("q", "a", Verb::Schedule(Due::After(1_000), Box::new(content())), 7);
+    rig.append_event(same.clone());
+    rig.run(500);
+    rig.append_event(same);
+    assert_eq!(rig.decisions(), [Decision::Scheduled, Decision::Repeated]);
+    rig.run(500);
+    assert_eq!(rig.called(), ["a"]);
+    rig.end_call(CallEnd::of(Outcome::Succeeded));
+    rig.run(60_000);
+    assert!(rig.calls.is_empty());
+}
+
+#[test]
+fn a_cancel_that_overtook_its_schedule_is_remembered_for_an_hour() {
+    let mut rig = Rig::running();
+    rig.append("q", "a", Verb::Cancel);
+    rig.append("q", "b", Verb::Cancel);
+    rig.schedule("q", "a", 0);
+    assert!(rig.calls.is_empty());
+    rig.run(3_600_001);
+    rig.schedule("q", "b", 0);
+    assert_eq!(rig.called(), ["b"]);
+    let last = [Decision::CancelledBefore, Decision::Scheduled];
+    assert_eq!(rig.decisions()[2..], last);
+}
+
+#[test]
+fn a_reschedule_moves_a_task_with_its_content() {
+    let mut rig = Rig::running();
+    rig.schedule_with("q", "a", 5_000, |c| TaskContent { priority: 9, ..c });
+    rig.append("q", "a", Verb::Reschedule(Due::After(1_000)));
+    rig.run(1_000);
+    assert_eq!(rig.calls[0].content.priority, 9);
+    rig.end_call(CallEnd::of(Outcome::Succeeded));
+    rig.run(60_000);
+    assert!(rig.calls.is_empty());
+}
+
+#[test]
+fn a_conflict_is_decided_anew_when_it_comes_again() {
+    let mut rig = Rig::running();
+    rig.schedule("q", "a", 0);
+    let reject = TaskContent { on_conflict: OnConflict::Reject, ..content() };
+    let other = event("q", "a", Verb::Schedule(Due::Now, Box::new(reject)), 99);
+    rig.append_event(other.clone());
+    rig.end_call(CallEnd::of(Outcome::Succeeded));
+    rig.append_event(other);
+    assert_eq!(rig.decisions(), [Decision::Scheduled, Decision::Conflict, Decision::Scheduled]);
+    assert_eq!(rig.called(), ["a"]);
+}
+
+#[test]
+fn a_cancel_of_an_id_made_from_coordinates_finds_it_in_flight() {
+    let mut rig = Rig::running();
+    rig.held_writes = Some(Vec::new());
+    let mut made = event("q", "x", Verb::Schedule(Due::After(60_000), Box::new(content())), 1);
+    made.id = None;
+    rig.append_event(made);
+    rig.append("q", "0-0-0", Verb::Cancel);
+    rig.release_writes();
+    assert_eq!(rig.decisions(), [Decision::Scheduled, Decision::Cancelled]);
+}
+
+fn row(decision: Decision, current: Option<Current>) -> EventRow {
+    let queue = QueueName::new("q").expect("a name");
+    EventRow {
+        key: TaskKey { queue, id: TaskId::new("a").expect("a name") },
+        version: Version(5),
+        epoch: Epoch(1),
+        shard: Shard(0),
+        verb: Arc::from("schedule"),
+        content_hash: [1; 16],
+        event_id_hash: Some([3; 16]),
+        appended: Wall(1_000),
+        decision,
+        current,
+        cancel_remembered: None,
+        reason: None,
+    }
+}
+
+fn current(cancelled: bool) -> Current {
+    let place = Place { ready_at: Wall(2_000), version: Version(5) };
+    Current { place, due_at: Wall(2_000), content_hash: [1; 16], appended: Wall(1_000), cancelled }
+}
+
+fn known(newest: Option<&EventRow>, live: Live) -> Known<'_> {
+    Known {
+        version: Version(9),
+        appended: Wall(5_000),
+        asked: Wall(5_000),
+        newest,
+        live,
+        watermark: Wall(100),
+        repeat_window_ms: 60_000,
+    }
+}
+
+#[test]
+fn decisions_follow_from_the_verb_and_the_state() {
+    use Decision::*;
+    let schedule = |on_conflict| {
+        let content = TaskContent { on_conflict, ..content() };
+        Verb::Schedule(Due::At(Wall(9_000)), Box::new(content))
+    };
+    let table = [
+        (schedule(OnConflict::Replace), Replaced, Replaced, Scheduled, Scheduled),
+        (schedule(OnConflict::Keep), Kept, Kept, Scheduled, Scheduled),
+        (schedule(OnConflict::Reject), Conflict, Conflict, Scheduled, Scheduled),
+        (Verb::Cancel, Cancelled, TooLate, TooLate, TooLate),
+        (Verb::Reschedule(Due::At(Wall(9_000))), Rescheduled, TooLate, TooLate, TooLate),
+    ];
+    for (verb, stoppable, open, finished, cancelled) in table {
+        let asked = event("q", "a", verb, 2);
+        let unfinished = row(Scheduled, Some(current(false)));
+        let stopped = row(Cancelled, Some(current(true)));
+        assert_eq!(decide(&asked, &known(Some(&unfinished), Live::Stoppable)).decision, stoppable);
+        assert_eq!(decide(&asked, &known(Some(&unfinished), Live::Open)).decision, open);
+        assert_eq!(decide(&asked, &known(Some(&unfinished), Live::Finished)).decision, finished);
+        assert_eq!(decide(&asked, &known(Some(&stopped), Live::Stoppable)).decision, cancelled);
+        let nothing = decide(&asked, &known(None, Live::Finished)).decision;
+        let of_schedule = matches!(asked.verb, Verb::Schedule(..));
+        assert_eq!(nothing, if of_schedule { Scheduled } else { Unknown });
+    }
+}
+
+#[test]
+fn a_cancel_too_late_for_an_open_attempt_still_marks_it() {
+    let unfinished = row(Decision::Scheduled, Some(current(false)));
+    let plan = decide(&event("q", "a", Verb::Cancel, 2), &known(Some(&unfinished), Live::Open));
+    assert_eq!(plan.mark, Some((current(false).place, MarkKind::Cancelled)));
+    let plan = decide(&event("q", "a", Verb::Cancel, 2), &known(Some(&unfinished), Live::Finished));
+    assert_eq!(plan.mark, None);
+}
+
+#[test]
+fn a_place_is_never_at_or_below_the_watermark() {
+    let asked = event("q", "a", Verb::Schedule(Due::At(Wall(50)), Box::new(content())), 2);
+    let mut known = known(None, Live::Finished);
+    known.watermark = Wall(7_000);
+    let plan = decide(&asked, &known);
+    assert!(plan.lifted);
+    assert_eq!(plan.task.map(|task| (task.place.ready_at, task.due_at)), Some((Wall(7_001), Wall(50))));
+}

@@ -1,0 +1,123 @@
+//! Properties of queues, lines and the pool of slots, and of retry waits.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use crate::engine::Pool;
+use crate::engine::queue::{Lines, Queue, SlotChange};
+use crate::model::{HandlerName, Place, RetryPolicy, Shard, Version, Wall};
+
+fn handler() -> HandlerName {
+    HandlerName::new("h").expect("a name")
+}
+
+proptest! {
+    #[test]
+    fn a_queue_runs_by_due_time_then_version(
+        steps in proptest::collection::vec((0i64..20, 0i64..20, 0u64..30, any::<bool>()), 0..60),
+    ) {
+        let mut queue = Queue::default();
+        let mut model: Vec<(i64, u64, i64)> = Vec::new();
+        for (due, late, version, insert) in steps {
+            let place = Place { ready_at: Wall(due + late), version: Version(version) };
+            model.retain(|known| *known != (due, version, due + late));
+            if insert {
+                queue.insert(Wall(due), place);
+                model.push((due, version, due + late));
+            } else {
+                queue.remove(Wall(due), place);
+            }
+            model.sort_unstable();
+            let head = queue.head().map(|place| (place.version.0, place.ready_at.0));
+            prop_assert_eq!(head, model.first().map(|(_, version, ready)| (*version, *ready)));
+            prop_assert_eq!(queue.len(), model.len());
+        }
+    }
+
+    #[test]
+    fn a_pool_never_grants_above_its_limit_and_starves_nobody(
+        limit in 1u32..5,
+        wants in proptest::collection::vec((0u32..4, 1u32..6), 1..20),
+    ) {
+        let mut pool = Pool::new(BTreeMap::from([(handler(), limit)]), 1);
+        let mut out: Vec<(Shard, u32)> = Vec::new();
+        let mut granted: BTreeMap<Shard, u32> = BTreeMap::new();
+        let mut asked: BTreeMap<Shard, u32> = BTreeMap::new();
+        for (shard, count) in wants {
+            *asked.entry(Shard(shard)).or_insert(0) += count;
+            out.extend(pool.want(Shard(shard), &handler(), count).iter().map(|g| (g.shard, g.count)));
+            prop_assert!(pool.taken(&handler()) <= limit);
+        }
+        for _ in 0..200 {
+            let Some((shard, count)) = out.pop() else { break };
+            *granted.entry(shard).or_insert(0) += count;
+            out.extend(pool.free(&handler(), count).iter().map(|g| (g.shard, g.count)));
+            prop_assert!(pool.taken(&handler()) <= limit);
+        }
+        prop_assert_eq!(granted, asked);
+        prop_assert_eq!(pool.taken(&handler()), 0);
+    }
+
+    #[test]
+    fn a_retry_wait_lies_within_its_policy(
+        failures in 1u32..2_000,
+        initial_ms in 0u64..100_000,
+        factor in 1.0f64..100.0,
+        max_ms in 0u64..1_000_000,
+        jitter in 0.0f64..1.0,
+        random in 0.0f64..1.0,
+    ) {
+        let policy = RetryPolicy { max_attempts: 10, initial_ms, factor, max_ms, jitter };
+        let full = policy.wait_ms(failures, 0.0);
+        let drawn = policy.wait_ms(failures, random);
+        prop_assert!(full <= max_ms);
+        prop_assert!(drawn <= full);
+        prop_assert!(drawn as f64 + 1.0 >= full as f64 * (1.0 - jitter));
+        prop_assert!(policy.wait_ms(failures + 1, 0.0) >= full || initial_ms == 0);
+    }
+
+    #[test]
+    fn slots_asked_for_and_given_back_come_out_even(
+        steps in proptest::collection::vec((any::<bool>(), 0u64..6, any::<bool>()), 0..40),
+    ) {
+        let mut lines = Lines::default();
+        let (mut asked, mut granted, mut back, mut used) = (0u32, 0u32, 0u32, 0u32);
+        for (join, version, may_start) in steps {
+            let place = Place { ready_at: Wall(0), version: Version(version) };
+            if join { lines.join(&handler(), 5, place) } else { lines.leave(&handler(), 5, place) }
+            while may_start && lines.next().is_some() {
+                used += 1;
+            }
+            for (_, change) in lines.settle(may_start) {
+                match change {
+                    SlotChange::Want(count) => asked += count,
+                    SlotChange::Free(count) => back += count,
+                }
+            }
+            if asked > granted {
+                granted += 1;
+                lines.granted(&handler(), 1);
+            }
+        }
+        lines.granted(&handler(), asked - granted);
+        for (_, change) in lines.clear() {
+            if let SlotChange::Free(count) = change {
+                back += count;
+            }
+        }
+        prop_assert_eq!(used + back, asked);
+    }
+}
+
+#[test]
+fn heads_are_served_by_priority_then_time() {
+    let mut lines = Lines::default();
+    let place = |ready, version| Place { ready_at: Wall(ready), version: Version(version) };
+    lines.join(&handler(), 1, place(1, 1));
+    lines.join(&handler(), 9, place(9, 2));
+    lines.join(&handler(), 9, place(3, 3));
+    lines.granted(&handler(), 3);
+    let order: Vec<u64> = std::iter::from_fn(|| lines.next()).map(|place| place.version.0).collect();
+    assert_eq!(order, [3, 2, 1]);
+}

@@ -1,0 +1,120 @@
+//! Taking over, letting go, and catching up.
+
+use super::rig::Rig;
+use crate::engine::{CallEnd, Input, LogEnd};
+use crate::model::{Decision, Outcome, Verb};
+
+#[test]
+fn an_owner_waits_for_the_lease_of_the_one_before() {
+    let mut rig = Rig::running();
+    rig.schedule("q", "a", 1_000);
+    rig.engine = crate::engine::Engine::new(crate::engine::Options::new(crate::model::Shard(0), 1, "other"));
+    rig.assign(2);
+    rig.run(5_999);
+    assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "waiting");
+    rig.run(1);
+    assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "running");
+    assert_eq!(rig.called(), ["a"]);
+}
+
+#[test]
+fn a_shard_let_go_in_order_is_taken_without_a_wait() {
+    let mut rig = Rig::running();
+    rig.give(Input::Revoked);
+    assert!(rig.engine.is_idle());
+    rig.engine = crate::engine::Engine::new(crate::engine::Options::new(crate::model::Shard(0), 1, "other"));
+    rig.assign(2);
+    assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "running");
+}
+
+#[test]
+fn a_cancel_appended_while_nobody_owned_the_shard_wins() {
+    let mut rig = Rig::running();
+    rig.schedule("q", "a", 5_000);
+    rig.run(300);
+    rig.engine = crate::engine::Engine::new(crate::engine::Options::new(crate::model::Shard(0), 1, "other"));
+    rig.append("q", "a", Verb::Cancel);
+    rig.assign(2);
+    rig.run(60_000);
+    assert!(rig.calls.is_empty());
+    assert_eq!(rig.decisions()[1], Decision::Cancelled);
+}
+
+#[test]
+fn a_replayed_event_finds_what_the_lost_owner_started() {
+    let mut rig = Rig::running();
+    let before = rig.progress.clone();
+    rig.schedule("q", "a", 0);
+    rig.schedule("q", "b", 0);
+    rig.end_call(CallEnd::of(Outcome::Succeeded));
+    assert_eq!(rig.called(), ["b"]);
+    rig.progress = before;
+    rig.take_over(2);
+    assert!(rig.calls.is_empty(), "a is done, and b may still be at work");
+    rig.run(10_000);
+    assert_eq!(rig.called(), ["b"]);
+    assert_eq!(rig.calls[0].previous, Some(Outcome::Interrupted));
+}
+
+#[test]
+fn an_end_of_the_lost_owner_that_comes_late_ends_the_wait() {
+    let mut rig = Rig::running();
+    rig.schedule("q", "a", 0);
+    let call = rig.calls[0].clone();
+    rig.run(300);
+    rig.take_over(2);
+    let ended = crate::model::Ended {
+        epoch: call.token.epoch,
+        seq: call.token.sequence,
+        at: rig.now().wall,
+        outcome: Outcome::Succeeded,
+        failures: 0,
+        next_at: None,
+        closed: None,
+        result: None,
+        error: None,
+    };
+    rig.facts.entry(call.place).or_default().push(crate::model::Fact::Ended(ended));
+    rig.run(60_000);
+    assert!(rig.calls.is_empty());
+    assert_eq!(rig.engine.tasks_in_memory(), 0);
+}
+
+#[test]
+fn an_answer_about_the_end_of_the_log_may_come_after_more_was_applied() {
+    let mut rig = Rig::running();
+    rig.held_ends = Some(Vec::new());
+    rig.run(31_000);
+    let ticket = rig.held_ends.as_ref().and_then(|held| held.first().copied()).expect("the end is asked for");
+    let end: LogEnd = rig.end();
+    rig.schedule("q", "a", 0);
+    rig.give(Input::LogEndRead(ticket, Ok(end)));
+    assert!(!rig.stopped);
+}
+
+#[test]
+fn a_log_that_lost_records_stops_the_shard() {
+    let mut rig = Rig::running();
+    rig.schedule("q", "a", 0);
+    rig.held_ends = Some(Vec::new());
+    rig.run(31_000);
+    let ticket = rig.held_ends.as_ref().and_then(|held| held.first().copied()).expect("the end is asked for");
+    rig.give(Input::LogEndRead(ticket, Ok(LogEnd { next: 0, ..rig.end() })));
+    assert!(rig.stopped);
+    assert!(rig.engine.poll_timeout().is_none_or(|at| at > rig.now().boot), "and does not spin");
+}
+
+#[test]
+fn a_log_that_stays_silent_does_not_hold_up_a_takeover_for_ever() {
+    let mut rig = Rig::running();
+    rig.schedule("q", "a", 1_000);
+    rig.run(300);
+    rig.held_ends = Some(Vec::new());
+    rig.take_over(2);
+    rig.run(52_000);
+    assert!(rig.calls.is_empty());
+    let tickets = rig.held_ends.clone().unwrap_or_default();
+    tickets.into_iter().for_each(|ticket| rig.give(Input::LogEndRead(ticket, Err(Rig::away()))));
+    rig.run(8_000);
+    assert_eq!(rig.called(), ["a"]);
+}

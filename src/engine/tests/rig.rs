@@ -1,0 +1,316 @@
+//! A rig for one engine: store and log as plain data, every effect answered at once unless it is held back.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use crate::engine::{CallEnd, CallOrder, Effect, Engine, Failure, Incoming, Input, LogEnd, Options};
+use crate::model::{
+    Boot, Decision, Due, Event, EventRow, Fact, FactRow, HandlerName, Misfire, Now, OnConflict, OwnerRow,
+    OwnerUuid, Payload, Place, Progress, QueueName, RetryPolicy, Row, Shard, TaskContent, TaskId, TaskKey,
+    Verb, Wall,
+};
+
+pub(super) const BASE: i64 = 1_000_000_000;
+
+/// One engine with its store and log.
+pub(super) struct Rig {
+    pub(super) engine: Engine,
+    pub(super) ms: u64,
+    log: Vec<Incoming>,
+    position: u64,
+    fetch: Option<u64>,
+    pub(super) owner: OwnerRow,
+    pub(super) progress: Option<Progress>,
+    pub(super) facts: BTreeMap<Place, Vec<Fact>>,
+    pub(super) events: Vec<EventRow>,
+    /// Calls that have not ended, in the order they came.
+    pub(super) calls: VecDeque<CallOrder>,
+    pub(super) broken_off: BTreeSet<u64>,
+    pub(super) slots_out: i64,
+    /// Writes are kept here while this is some.
+    pub(super) held_writes: Option<Vec<(u64, Arc<[Row]>)>>,
+    /// Questions for the log's end are kept here while this is some.
+    pub(super) held_ends: Option<Vec<u64>>,
+    /// Slots are not granted while this is true.
+    pub(super) no_slots: bool,
+    /// Payloads are not answered while this is true.
+    pub(super) no_payloads: bool,
+    pub(super) stopped: bool,
+    hashes: u128,
+}
+
+impl Rig {
+    /// An owner that runs, of an empty log.
+    pub(super) fn running() -> Rig {
+        let mut rig = Rig::new();
+        rig.assign(1);
+        assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "running");
+        rig
+    }
+
+    pub(super) fn new() -> Rig {
+        Rig {
+            engine: Engine::new(Options::new(Shard(0), 1, "rig")),
+            ms: 0,
+            log: Vec::new(),
+            position: 0,
+            fetch: None,
+            owner: OwnerRow::default(),
+            progress: None,
+            facts: BTreeMap::new(),
+            events: Vec::new(),
+            calls: VecDeque::new(),
+            broken_off: BTreeSet::new(),
+            slots_out: 0,
+            held_writes: None,
+            held_ends: None,
+            no_slots: false,
+            no_payloads: false,
+            stopped: false,
+            hashes: 0,
+        }
+    }
+
+    pub(super) fn now(&self) -> Now {
+        Now { wall: Wall(BASE + self.ms as i64), boot: Boot(self.ms + 1) }
+    }
+
+    pub(super) fn assign(&mut self, owner: OwnerUuid) {
+        self.give(Input::Assigned { owner });
+    }
+
+    /// The owner is gone, without a word; another takes over its store.
+    pub(super) fn take_over(&mut self, owner: OwnerUuid) {
+        self.engine = Engine::new(Options::new(Shard(0), 1, "rig"));
+        self.calls.clear();
+        self.fetch = None;
+        self.assign(owner);
+        self.run(7_000);
+    }
+
+    pub(super) fn give(&mut self, input: Input) {
+        self.engine.handle(self.now(), input);
+        while let Some(effect) = self.engine.poll_effect() {
+            if let Some(answer) = self.answer(effect) {
+                self.engine.handle(self.now(), answer);
+            }
+        }
+    }
+
+    /// Lets time pass.
+    pub(super) fn run(&mut self, ms: u64) {
+        let end = self.ms + ms;
+        while let Some(at) = self.engine.poll_timeout().filter(|at| at.0 <= end + 1) {
+            self.ms = self.ms.max(at.0.saturating_sub(1));
+            self.give(Input::Tick);
+        }
+        self.ms = end;
+        self.give(Input::Tick);
+    }
+
+    fn answer(&mut self, effect: Effect) -> Option<Input> {
+        Some(match effect {
+            Effect::ReadOwner => Input::OwnerRead(Ok(self.owner.clone())),
+            Effect::Bump { expected, owner, wait_ms } => {
+                self.owner.epoch = crate::model::Epoch(expected.0 + 1);
+                (self.owner.owner, self.owner.wait_ms, self.owner.lease_ms) = (owner, wait_ms, 6_000);
+                Input::Bumped(Ok(true))
+            }
+            Effect::Release { epoch, .. } => {
+                self.owner.released_epoch = epoch;
+                Input::Released(Ok(true))
+            }
+            Effect::ReadProgress(ticket) => Input::ProgressRead(ticket, Ok(self.progress.clone())),
+            Effect::WriteProgress { ticket, progress, .. } => {
+                self.progress = Some(progress);
+                Input::ProgressWritten(ticket, Ok(()))
+            }
+            Effect::ReadLogEnd(ticket) => {
+                if let Some(held) = &mut self.held_ends {
+                    held.push(ticket);
+                    return None;
+                }
+                Input::LogEndRead(ticket, Ok(self.end()))
+            }
+            Effect::Seek(ticket, offset) => {
+                self.position = offset;
+                Input::Sought(ticket, Ok(()))
+            }
+            Effect::Fetch(ticket) => {
+                self.fetch = Some(ticket);
+                return self.fetched();
+            }
+            Effect::LookUp(ticket, lookups) => {
+                let rows = |key: &TaskKey| {
+                    let mut rows: Vec<_> =
+                        self.events.iter().filter(|row| row.key == *key).cloned().collect();
+                    rows.sort_by_key(|row| (std::cmp::Reverse(row.version), std::cmp::Reverse(row.epoch)));
+                    rows
+                };
+                Input::LookedUp(ticket, Ok(lookups.iter().map(|lookup| rows(&lookup.key)).collect()))
+            }
+            Effect::Slice(ticket, from, to) => {
+                let rows = self.facts.range(from..to).flat_map(|(place, facts)| rows_of(*place, facts));
+                Input::Sliced(ticket, Ok((rows.collect(), None)))
+            }
+            Effect::ReadFacts(ticket, place) => {
+                let facts = self.facts.get(&place).map(Vec::as_slice).unwrap_or_default();
+                Input::FactsRead(ticket, place, Ok(rows_of(place, facts).collect()))
+            }
+            Effect::ReadPayload(..) if self.no_payloads => return None,
+            Effect::ReadPayload(ticket, place) => {
+                Input::PayloadRead(ticket, place, Ok(Some(Arc::from(&b"{}"[..]))))
+            }
+            Effect::Write(ticket, rows) => {
+                if let Some(held) = &mut self.held_writes {
+                    held.push((ticket, rows));
+                    return None;
+                }
+                self.store(&rows);
+                Input::Written(ticket, Ok(()))
+            }
+            Effect::Reject(offset, _) | Effect::Forward(offset, _) => Input::Produced(offset, Ok(())),
+            Effect::WantSlots(..) if self.no_slots => return None,
+            Effect::WantSlots(handler, count) => {
+                self.slots_out += i64::from(count);
+                Input::Slots(handler, count)
+            }
+            Effect::FreeSlots(_, count) => {
+                self.slots_out -= i64::from(count);
+                return None;
+            }
+            Effect::Call(order) => {
+                self.calls.push_back(*order);
+                return None;
+            }
+            Effect::BreakOff(seq) => {
+                self.broken_off.insert(seq);
+                return None;
+            }
+            Effect::Observe(crate::engine::Observation::Stopped(_)) => {
+                self.stopped = true;
+                return None;
+            }
+            Effect::StopFetch | Effect::Commit(_) | Effect::Rejoin | Effect::Observe(_) => return None,
+        })
+    }
+
+    pub(super) fn end(&self) -> LogEnd {
+        LogEnd { first: 0, next: self.log.len() as u64, topic_id: "t".into() }
+    }
+
+    fn fetched(&mut self) -> Option<Input> {
+        let records: Vec<Incoming> = self.log.iter().skip(self.position as usize).cloned().collect();
+        if records.is_empty() {
+            return None;
+        }
+        self.position = self.log.len() as u64;
+        self.fetch.take().map(|ticket| Input::Fetched(ticket, Ok(records)))
+    }
+
+    pub(super) fn store(&mut self, rows: &[Row]) {
+        for row in rows {
+            match row {
+                Row::Event(row) => self.events.push(row.clone()),
+                Row::Fact(row) => self.facts.entry(row.place).or_default().push(row.fact.clone()),
+                Row::Payload(_) => {}
+            }
+        }
+    }
+
+    /// Writes that were held back reach the store, and are acknowledged.
+    pub(super) fn release_writes(&mut self) {
+        for (ticket, rows) in self.held_writes.take().unwrap_or_default() {
+            self.store(&rows);
+            self.give(Input::Written(ticket, Ok(())));
+        }
+    }
+
+    pub(super) fn append(&mut self, queue: &str, id: &str, verb: Verb) {
+        self.hashes += 1;
+        self.append_event(event(queue, id, verb, self.hashes));
+    }
+
+    pub(super) fn append_event(&mut self, event: Event) {
+        let (offset, appended) = (self.log.len() as u64, self.now().wall);
+        self.log.push(Incoming { offset, appended, decoded: Ok((event, None)) });
+        if let Some(input) = self.fetched() {
+            self.give(input);
+        }
+    }
+
+    /// A task due in `ms` from now (may be negative).
+    pub(super) fn schedule(&mut self, queue: &str, id: &str, ms: i64) {
+        self.schedule_with(queue, id, ms, |content| content);
+    }
+
+    pub(super) fn schedule_with(
+        &mut self,
+        queue: &str,
+        id: &str,
+        ms: i64,
+        change: impl FnOnce(TaskContent) -> TaskContent,
+    ) {
+        let due = Due::At(self.now().wall.plus_ms(ms));
+        self.append(queue, id, Verb::Schedule(due, Box::new(change(content()))));
+    }
+
+    /// Ends the oldest call.
+    pub(super) fn end_call(&mut self, end: CallEnd) -> CallOrder {
+        let call = self.calls.pop_front().expect("a call is under way");
+        self.give(Input::CallEnded(call.token.sequence, end));
+        call
+    }
+
+    /// Ids of the calls under way.
+    pub(super) fn called(&self) -> Vec<&str> {
+        self.calls.iter().map(|call| call.key.id.as_str()).collect()
+    }
+
+    pub(super) fn decisions(&self) -> Vec<Decision> {
+        self.events.iter().map(|row| row.decision).collect()
+    }
+
+    pub(super) fn away() -> Failure {
+        Failure::Unavailable("away".into())
+    }
+}
+
+fn rows_of(place: Place, facts: &[Fact]) -> impl Iterator<Item = FactRow> {
+    facts.iter().map(move |fact| FactRow { shard: Shard(0), place, fact: fact.clone() })
+}
+
+pub(super) fn event(queue: &str, id: &str, verb: Verb, hash: u128) -> Event {
+    Event {
+        queue: Some(QueueName::new(queue).expect("a name")),
+        id: Some(TaskId::new(id).expect("a name")),
+        verb,
+        content_hash: hash.to_le_bytes(),
+        event_id_hash: None,
+        reason: None,
+    }
+}
+
+pub(super) fn content() -> TaskContent {
+    TaskContent {
+        handler: HandlerName::new("h").expect("a name"),
+        payload: Payload::Inline(Arc::from(&b"{}"[..])),
+        priority: 5,
+        collection: None,
+        timeout_ms: Some(10_000),
+        expires_at: None,
+        misfire: Misfire::Run,
+        misfire_grace_ms: 0,
+        on_conflict: OnConflict::Replace,
+        retry: Some(RetryPolicy {
+            max_attempts: 3,
+            initial_ms: 1_000,
+            factor: 2.0,
+            max_ms: 60_000,
+            jitter: 0.0,
+        }),
+        labels: BTreeMap::new(),
+        created_by: None,
+        traceparent: None,
+    }
+}

@@ -1,0 +1,174 @@
+//! Queues, shards, instances, handlers: what the owners know, gathered.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::{OriginalUri, RawQuery, State};
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response};
+
+use crate::engine;
+use crate::model::{QueueName, Shard, home_shard};
+use crate::wire::time::format_time;
+
+use super::params::{Params, QueuePath};
+use super::problem::Problem;
+use super::views::{HandlerView, InstanceView, QueuePage, QueueView, ShardView};
+use super::{Answer, App, hop};
+
+/// Queues with ready tasks, by name, over all instances.
+#[utoipa::path(get, path = "/v1/queues", params(("page_size" = Option<usize>, Query), ("page_token" = Option<String>, Query)),
+    responses((status = 200, body = QueuePage), (status = 400, body = Problem)))]
+pub(super) async fn queues(
+    State(app): State<App>,
+    OriginalUri(uri): OriginalUri,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Answer<Json<QueuePage>> {
+    let params = Params::read(query.as_deref(), &["page_size", "page_token"])?;
+    let size = params.page_size()?;
+    let wrong = |error| super::params::parameter("page_token", &format!("{error}"));
+    let after = params.text("page_token").map(QueueName::new).transpose().map_err(wrong)?;
+    let mut found: Vec<QueueView> = Vec::new();
+    for shard in app.node.service().shards() {
+        let after = after.clone();
+        let ask = app.node.service().ask(shard, move |engine| engine.queues(after.as_ref(), size + 1));
+        found.extend(ask.await.unwrap_or_default().iter().map(|queue| view_of(shard, queue)));
+    }
+    for page in hop::ask_others::<QueuePage>(&app, &uri, &headers).await {
+        found.extend(page.queues);
+    }
+    found.sort_by(|a, b| a.queue.cmp(&b.queue));
+    let more = found.len() > size;
+    found.truncate(size);
+    let next_page_token = found.last().filter(|_| more).map(|last| last.queue.clone());
+    Ok(Json(QueuePage { queues: found, next_page_token }))
+}
+
+fn view_of(shard: Shard, queue: &engine::QueueView) -> QueueView {
+    QueueView {
+        queue: queue.queue.to_string(),
+        shard: shard.0,
+        ready: queue.ready,
+        running: queue.busy,
+        next_try: queue.next_try.map(format_time),
+    }
+}
+
+/// One queue; with nothing ready it is all zeros. Asked of its owner.
+#[utoipa::path(get, path = "/v1/queues/{queue}", params(("queue" = String, Path)),
+    responses((status = 200, body = QueueView), (status = 503, body = Problem)))]
+pub(super) async fn queue(
+    State(app): State<App>,
+    QueuePath(queue): QueuePath,
+    OriginalUri(uri): OriginalUri,
+    headers: HeaderMap,
+) -> Answer<Response> {
+    let shard = home_shard(&queue, app.node.cluster().shards);
+    if let Some(answered) = hop::to_owner(&app, shard, &uri, &headers).await? {
+        return Ok(answered);
+    }
+    let name = queue.clone();
+    let found = app.node.service().ask(shard, move |engine| engine.queue(&name)).await;
+    let found = found.ok_or_else(|| hop::no_owner(shard))?;
+    let view = found.as_ref().map_or_else(
+        || QueueView { queue: queue.to_string(), shard: shard.0, ready: 0, running: 0, next_try: None },
+        |found| view_of(shard, found),
+    );
+    Ok(Json(view).into_response())
+}
+
+/// Every shard: its owner, epoch, progress.
+#[utoipa::path(get, path = "/v1/shards", responses((status = 200, body = Vec<ShardView>), (status = 503, body = Problem)))]
+pub(super) async fn shards(
+    State(app): State<App>,
+    OriginalUri(uri): OriginalUri,
+    headers: HeaderMap,
+) -> Answer<Json<Vec<ShardView>>> {
+    let mut known: BTreeMap<u32, ShardView> = BTreeMap::new();
+    for shard in app.node.service().shards() {
+        let now = app.node.service().clock().now().boot;
+        let ask = app.node.service().ask(shard, move |engine| engine.shard_view(now));
+        if let Some(view) = ask.await.filter(|view| !matches!(view.phase, "idle" | "fenced")) {
+            known.insert(shard.0, shard_view(&app, shard, &view));
+        }
+    }
+    if headers.contains_key(hop::HOP) {
+        return Ok(Json(known.into_values().collect()));
+    }
+    for others in hop::ask_others::<Vec<ShardView>>(&app, &uri, &headers).await {
+        for view in others {
+            let newer = known.get(&view.shard).is_none_or(|own| own.epoch < view.epoch);
+            if newer {
+                known.insert(view.shard, view);
+            }
+        }
+    }
+    for shard in (0..app.node.cluster().shards).filter(|shard| !known.contains_key(shard)).collect::<Vec<_>>()
+    {
+        known.insert(shard, from_store(&app, Shard(shard)).await?);
+    }
+    Ok(Json(known.into_values().collect()))
+}
+
+fn shard_view(app: &App, shard: Shard, view: &engine::ShardView) -> ShardView {
+    let behind = view.target.map_or(0, |target| target.saturating_sub(view.next_offset));
+    ShardView {
+        shard: shard.0,
+        owner: Some(app.node.config().instance.name.clone()),
+        epoch: view.epoch.0,
+        phase: view.phase.to_owned(),
+        applied: i64::try_from(view.next_offset).unwrap_or(i64::MAX) - 1,
+        lag: behind.max(view.backlog as u64),
+        watermark: format_time(view.watermark),
+        tasks_in_memory: view.tasks,
+    }
+}
+
+/// A shard that nobody answers for, as the store has it.
+async fn from_store(app: &App, shard: Shard) -> Answer<ShardView> {
+    let row = app.node.store().owner(shard).await?;
+    let progress = app.node.store().progress(shard).await?;
+    let free = row.released_epoch == row.epoch;
+    Ok(ShardView {
+        shard: shard.0,
+        owner: (!free).then_some(row.instance),
+        epoch: row.epoch.0,
+        phase: if free { "free" } else { "unknown" }.to_owned(),
+        applied: progress.as_ref().map_or(-1, |p| i64::try_from(p.next_offset).unwrap_or(i64::MAX) - 1),
+        lag: 0,
+        watermark: format_time(progress.map_or(crate::model::Wall::MIN, |p| p.watermark)),
+        tasks_in_memory: 0,
+    })
+}
+
+/// Every instance with a heartbeat in the last hour.
+#[utoipa::path(get, path = "/v1/instances", responses((status = 200, body = Vec<InstanceView>), (status = 503, body = Problem)))]
+pub(super) async fn instances(State(app): State<App>) -> Answer<Json<Vec<InstanceView>>> {
+    let instances = app.node.store().instances().await?;
+    let view = |one: crate::store::Instance| InstanceView {
+        alive: hop::alive(&app, &one),
+        name: one.name,
+        dc: one.dc,
+        advertise: one.advertise,
+        version: one.version,
+        started_at: format_time(one.started_at),
+        seen_at: format_time(one.seen_at),
+    };
+    Ok(Json(instances.into_iter().map(view).collect()))
+}
+
+/// The handlers of this instance.
+#[utoipa::path(get, path = "/v1/handlers", responses((status = 200, body = Vec<HandlerView>)))]
+pub(super) async fn handlers(State(app): State<App>) -> Json<Vec<HandlerView>> {
+    let view = |(name, kind, policy): (&crate::model::HandlerName, &'static str, crate::dispatch::Policy)| {
+        HandlerView {
+            name: name.to_string(),
+            kind: kind.to_owned(),
+            concurrency: policy.concurrency,
+            timeout_ms: policy.timeout_ms,
+            max_attempts: policy.retry.max_attempts,
+        }
+    };
+    Json(app.node.registry().handlers().map(view).collect())
+}

@@ -1,0 +1,217 @@
+//! One task: schedule, show, cancel, reschedule, explain; and many at once.
+
+use axum::Json;
+use axum::extract::{OriginalUri, State};
+use axum::http::{HeaderMap, StatusCode, header::CONTENT_TYPE};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use crate::engine::Explanation;
+use crate::model::{Current, TaskKey, Wall, home_shard};
+use crate::wire::event::request::ScheduleRequest;
+use crate::wire::time::format_time;
+
+use super::params::TaskPath;
+use super::problem::Problem;
+use super::produce::{answer, expect_schedule, send};
+use super::views::{Accepted, DecisionView, ExplainView, ReasonView, TaskView, task_view};
+use super::{Answer, App, hop, limits};
+
+/// Schedule a task. The body is a schedule event; without `id` one is made (the same for the same `Idempotency-Key`).
+/// With `Prefer: wait=N` the answer comes when the event is decided, after at most N seconds.
+#[utoipa::path(post, path = "/v1/tasks", request_body = ScheduleRequest, responses(
+    (status = 202, body = Accepted, description = "Accepted: it will run"),
+    (status = 201, body = Accepted, description = "Stored"),
+    (status = 200, body = Accepted, description = "A repeat: nothing changed"),
+    (status = 400, body = Problem), (status = 409, body = Problem), (status = 503, body = Problem)))]
+pub(super) async fn schedule(State(app): State<App>, headers: HeaderMap, body: Bytes) -> Answer<Response> {
+    expect_schedule(&app, &body)?;
+    let sent = send(&app, body, &headers).await?;
+    let (status, accepted) = answer(&app, sent, &headers).await?;
+    Ok((status, Json(accepted)).into_response())
+}
+
+/// Schedule, cancel and reschedule many at once: one event a line; one answer a line, in the same order. A bad line never stops the others.
+#[utoipa::path(post, path = "/v1/tasks:batch", request_body(content = String, content_type = "application/x-ndjson"),
+    responses((status = 200, description = "One Accepted or Problem a line", content_type = "application/x-ndjson"),
+    (status = 413, body = Problem)))]
+pub(super) async fn batch(State(app): State<App>, body: Bytes) -> Answer<Response> {
+    let lines: Vec<Bytes> = body
+        .split(|byte| *byte == b'\n')
+        .map(<[u8]>::trim_ascii)
+        .filter(|line| !line.is_empty())
+        .map(|line| body.slice_ref(line))
+        .collect();
+    if lines.len() > limits::BATCH_LINES_MAX {
+        let detail =
+            format!("A batch has at most {} lines, this one {}.", limits::BATCH_LINES_MAX, lines.len());
+        return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_many_lines", detail));
+    }
+    let headers = HeaderMap::new();
+    let sends = stream::iter(lines).map(|line| async {
+        match send(&app, line, &headers).await {
+            Ok(sent) => {
+                answer(&app, sent, &headers).await.map(|(_, accepted)| serde_json::to_string(&accepted))
+            }
+            Err(problem) => Err(problem),
+        }
+    });
+    let answers: Vec<_> = sends.buffered(limits::BATCH_IN_FLIGHT_MAX).collect().await;
+    let mut text = String::new();
+    for one in answers {
+        let line = match one {
+            Ok(accepted) => accepted,
+            Err(problem) => serde_json::to_string(&problem),
+        };
+        text.push_str(&line.unwrap_or_default());
+        text.push('\n');
+    }
+    Ok(([(CONTENT_TYPE, "application/x-ndjson")], text).into_response())
+}
+
+/// Show a task: its state, every attempt, its result, and every event about it.
+#[utoipa::path(get, path = "/v1/tasks/{queue}/{id}", params(("queue" = String, Path), ("id" = String, Path)), responses(
+    (status = 200, body = TaskView), (status = 404, body = Problem), (status = 503, body = Problem)))]
+pub(super) async fn show(State(app): State<App>, TaskPath(key): TaskPath) -> Answer<Json<TaskView>> {
+    Ok(Json(find(&app, &key).await?.0))
+}
+
+/// The task an id stands for, and where it lies.
+async fn find(app: &App, key: &TaskKey) -> Answer<(TaskView, Current)> {
+    let missing = || {
+        let detail = format!("No task {} of queue {} is known.", key.id, key.queue);
+        Problem::not_found("unknown_task", detail)
+    };
+    let rows = app.node.store().history(key.clone(), limits::HISTORY_MAX).await?;
+    let newest = rows.first().ok_or_else(missing)?;
+    let current = newest.current.ok_or_else(missing)?;
+    let facts = app.node.store().facts(newest.shard, current.place).await?;
+    let mut view = task_view(&facts).ok_or_else(missing)?;
+    view.events = rows.iter().map(DecisionView::of).collect();
+    Ok((view, current))
+}
+
+/// Why, in the caller's words.
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CancelBody {
+    /// Why.
+    #[serde(default)]
+    reason: Option<String>,
+}
+
+/// The new due time: `due_at` or `delay`.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RescheduleBody {
+    /// RFC 3339.
+    #[serde(default)]
+    due_at: Option<String>,
+    /// `10s`, `PT10M`.
+    #[serde(default)]
+    delay: Option<String>,
+    /// Why.
+    #[serde(default)]
+    reason: Option<String>,
+}
+
+/// Cancel a task. With `Prefer: wait=N`: 200 when it was in time, 409 `too_late` when not.
+#[utoipa::path(post, path = "/v1/tasks/{queue}/{id}/cancel", params(("queue" = String, Path), ("id" = String, Path)),
+    request_body = CancelBody, responses((status = 202, body = Accepted), (status = 200, body = Accepted),
+    (status = 404, body = Problem), (status = 409, body = Problem)))]
+pub(super) async fn cancel(
+    State(app): State<App>,
+    TaskPath(key): TaskPath,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Answer<Response> {
+    let wanted: CancelBody = read(&body)?;
+    let event = serde_json::json!({ "type": "cancel", "queue": key.queue.as_str(), "id": key.id.as_str() });
+    change(&app, event, vec![("reason", wanted.reason)], &headers).await
+}
+
+/// Run a task at another time. With `Prefer: wait=N`: 200 when it was in time, 409 `too_late` when not.
+#[utoipa::path(post, path = "/v1/tasks/{queue}/{id}/reschedule", params(("queue" = String, Path), ("id" = String, Path)),
+    request_body = RescheduleBody, responses((status = 202, body = Accepted), (status = 200, body = Accepted),
+    (status = 404, body = Problem), (status = 409, body = Problem)))]
+pub(super) async fn reschedule(
+    State(app): State<App>,
+    TaskPath(key): TaskPath,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Answer<Response> {
+    let wanted: RescheduleBody = read(&body)?;
+    let event =
+        serde_json::json!({ "type": "reschedule", "queue": key.queue.as_str(), "id": key.id.as_str() });
+    let fields = vec![("due_at", wanted.due_at), ("delay", wanted.delay), ("reason", wanted.reason)];
+    change(&app, event, fields, &headers).await
+}
+
+/// An empty body stands for `{}`.
+fn read<T: serde::de::DeserializeOwned>(body: &Bytes) -> Answer<T> {
+    if body.len() > limits::SMALL_BODY_BYTES_MAX {
+        let detail =
+            format!("The body has {} bytes, at most {} are taken.", body.len(), limits::SMALL_BODY_BYTES_MAX);
+        return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", detail));
+    }
+    let text: &[u8] = if body.trim_ascii().is_empty() { b"{}" } else { body };
+    serde_json::from_slice(text)
+        .map_err(|error| Problem::bad_request("invalid_body", format!("The body: {error}.")).at(""))
+}
+
+async fn change(
+    app: &App,
+    mut event: serde_json::Value,
+    fields: Vec<(&str, Option<String>)>,
+    headers: &HeaderMap,
+) -> Answer<Response> {
+    for (name, value) in fields {
+        if let Some(value) = value {
+            event[name] = value.into();
+        }
+    }
+    let sent = send(app, Bytes::from(event.to_string()), headers).await?;
+    let (status, accepted) = answer(app, sent, headers).await?;
+    Ok((status, Json(accepted)).into_response())
+}
+
+/// Why a task is not running: every reason, and the earliest time it can start. Asked of the shard's owner.
+#[utoipa::path(get, path = "/v1/tasks/{queue}/{id}/explain", params(("queue" = String, Path), ("id" = String, Path)),
+    responses((status = 200, body = ExplainView), (status = 404, body = Problem), (status = 503, body = Problem)))]
+pub(super) async fn explain(
+    State(app): State<App>,
+    TaskPath(key): TaskPath,
+    OriginalUri(uri): OriginalUri,
+    headers: HeaderMap,
+) -> Answer<Response> {
+    let (task, current) = find(&app, &key).await?;
+    let shard = home_shard(&key.queue, app.node.cluster().shards);
+    if let Some(answered) = hop::to_owner(&app, shard, &uri, &headers).await? {
+        return Ok(answered);
+    }
+    let place = current.place;
+    let reasons = app.node.service().ask(shard, move |engine| engine.explain(place)).await;
+    let reasons = reasons.ok_or_else(|| hop::no_owner(shard))?;
+    let until = |reason: &Explanation| match reason {
+        Explanation::NotDue(at) | Explanation::Retrying(_, at) | Explanation::HeldUntil(at) => Some(*at),
+        Explanation::Behind { next_try, .. } => *next_try,
+        Explanation::ShardNotRunning(_)
+        | Explanation::NotLoaded
+        | Explanation::BeingDecided
+        | Explanation::WaitsForSlot(_)
+        | Explanation::Running
+        | Explanation::NotPending => None,
+    };
+    let earliest: Option<Wall> = reasons.iter().filter_map(until).max();
+    let view = ExplainView {
+        queue: task.queue,
+        id: task.id,
+        state: task.state,
+        reasons: reasons.iter().map(ReasonView::of).collect(),
+        earliest_start: earliest.map(format_time),
+    };
+    Ok(Json(view).into_response())
+}

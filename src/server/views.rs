@@ -1,0 +1,401 @@
+//! The shapes of answers: what is added stays, names are never changed.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+use crate::engine::{Explanation, Next, fold};
+use crate::model::{EventRow, Fact, FactRow, Payload, TaskState, Version, Wall};
+use crate::wire::time::format_time;
+
+/// An event that was written to the log.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub(super) struct Accepted {
+    /// The queue.
+    pub(super) queue: String,
+    /// The id.
+    pub(super) id: String,
+    /// The partition of the schedule topic it lies in.
+    pub(super) partition: u32,
+    /// Its offset there.
+    pub(super) offset: u64,
+    /// What was decided, when the request waited for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) decision: Option<DecisionView>,
+}
+
+/// What was decided about an event.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub(super) struct DecisionView {
+    /// The event's kind.
+    pub(super) verb: String,
+    /// The decision: scheduled, replaced, rescheduled, cancelled, too_late, repeated, kept, conflict, unknown_task, cancelled_before.
+    pub(super) decision: String,
+    /// When its record was appended.
+    pub(super) appended_at: String,
+    /// When the task is due, while there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) due_at: Option<String>,
+    /// Why, in the producer's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<String>,
+}
+
+impl DecisionView {
+    /// What a row says.
+    pub(super) fn of(row: &EventRow) -> DecisionView {
+        DecisionView {
+            verb: row.verb.to_string(),
+            decision: row.decision.word().to_owned(),
+            appended_at: format_time(row.appended),
+            due_at: row.current.map(|current| format_time(current.due_at)),
+            reason: row.reason.clone(),
+        }
+    }
+}
+
+/// A task.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub(super) struct TaskView {
+    /// Its queue.
+    pub(super) queue: String,
+    /// Its id.
+    pub(super) id: String,
+    /// scheduled, running, retrying, succeeded, dead, cancelled, replaced, expired, skipped.
+    pub(super) state: String,
+    /// When it is due.
+    pub(super) due_at: String,
+    /// When it could first run: due and appended.
+    pub(super) ready_at: String,
+    /// Its handler.
+    pub(super) handler: String,
+    /// 0 to 9, 9 first.
+    pub(super) priority: u8,
+    /// The caller's tag.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) collection: Option<String>,
+    /// Who asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) created_by: Option<String>,
+    /// Its shard.
+    pub(super) shard: u32,
+    /// The offset of its event in the shard.
+    pub(super) offset: u64,
+    /// When it is tried again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) next_at: Option<String>,
+    /// Why it was closed without success.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<String>,
+    /// Its payload; left out in lists and when it is stored apart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Value>)]
+    pub(super) payload: Option<Box<RawValue>>,
+    /// Every attempt, oldest first.
+    #[serde(default)]
+    pub(super) attempts: Vec<AttemptView>,
+    /// Every event about the id, newest first; left out in lists.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) events: Vec<DecisionView>,
+}
+
+/// One attempt.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub(super) struct AttemptView {
+    /// Its number, from 1.
+    pub(super) attempt: u32,
+    /// The owner's epoch.
+    pub(super) epoch: u64,
+    /// The instance that made it.
+    pub(super) instance: String,
+    /// When it started.
+    pub(super) started_at: String,
+    /// When it ends at the latest.
+    pub(super) deadline: String,
+    /// How it ended, when that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) outcome: Option<String>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) ended_at: Option<String>,
+    /// What went wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) error: Option<String>,
+    /// The handler's answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) result: Option<String>,
+}
+
+/// A task from the rows of its place; `None` when its own row is not among them.
+pub(super) fn task_view(rows: &[FactRow]) -> Option<TaskView> {
+    let facts = rows.iter().map(|row| &row.fact);
+    let first = rows.first()?;
+    let (key, due_at, content) = facts.clone().find_map(|fact| match fact {
+        Fact::Task { key, due_at, content, .. } => Some((key, due_at, content)),
+        Fact::Superseded { .. } | Fact::Started(_) | Fact::Ended(_) | Fact::Closed { .. } => None,
+    })?;
+    let folded = fold(facts.clone(), Version::MAX);
+    let next_at = match folded.next() {
+        Next::Run(counts) if counts.not_before > Wall::MIN => Some(format_time(counts.not_before)),
+        Next::Run(_) | Next::Open(_) | Next::Finished(_) => None,
+    };
+    let closed = folded.ended.as_ref().and_then(|ended| ended.closed).or(folded.closed);
+    let payload = match &content.payload {
+        Payload::Inline(bytes) => serde_json::from_slice(bytes).ok(),
+        Payload::Stored(_) => None,
+    };
+    Some(TaskView {
+        queue: key.queue.to_string(),
+        id: key.id.to_string(),
+        state: folded.state().word().to_owned(),
+        due_at: format_time(*due_at),
+        ready_at: format_time(first.place.ready_at),
+        handler: content.handler.to_string(),
+        priority: content.priority,
+        collection: content.collection.as_ref().map(ToString::to_string),
+        created_by: content.created_by.as_ref().map(ToString::to_string),
+        shard: first.shard.0,
+        offset: first.place.version.offset(),
+        next_at,
+        reason: closed.map(|reason| reason.word().to_owned()),
+        payload,
+        attempts: attempts(rows),
+        events: Vec::new(),
+    })
+}
+
+fn attempts(rows: &[FactRow]) -> Vec<AttemptView> {
+    let mut started: Vec<_> = rows
+        .iter()
+        .filter_map(|row| match &row.fact {
+            Fact::Started(started) => Some(started),
+            Fact::Task { .. } | Fact::Superseded { .. } | Fact::Ended(_) | Fact::Closed { .. } => None,
+        })
+        .collect();
+    started.sort_by_key(|started| (started.epoch, started.seq));
+    let end_of = |epoch, seq| {
+        rows.iter().find_map(|row| match &row.fact {
+            Fact::Ended(ended) if (ended.epoch, ended.seq) == (epoch, seq) => Some(ended),
+            _ => None,
+        })
+    };
+    let view = |started: &&crate::model::Started| {
+        let ended = end_of(started.epoch, started.seq);
+        AttemptView {
+            attempt: started.attempt,
+            epoch: started.epoch.0,
+            instance: started.instance.to_string(),
+            started_at: format_time(started.at),
+            deadline: format_time(started.deadline),
+            outcome: ended.map(|ended| ended.outcome.word().to_owned()),
+            ended_at: ended.map(|ended| format_time(ended.at)),
+            error: ended.and_then(|ended| ended.error.as_ref().map(ToString::to_string)),
+            result: ended
+                .and_then(|ended| ended.result.as_ref().map(|r| String::from_utf8_lossy(r).into_owned())),
+        }
+    };
+    started.iter().map(view).collect()
+}
+
+/// A page of tasks.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub(super) struct TaskPage {
+    /// The tasks, by ready time within each shard.
+    pub(super) tasks: Vec<TaskView>,
+    /// Give it as `page_token` for what follows; absent at the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) next_page_token: Option<String>,
+}
+
+/// Why a task is not running.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub(super) struct ExplainView {
+    /// Its queue.
+    pub(super) queue: String,
+    /// Its id.
+    pub(super) id: String,
+    /// Its state.
+    pub(super) state: String,
+    /// All reasons, the outermost first; empty when nothing holds it.
+    pub(super) reasons: Vec<ReasonView>,
+    /// The earliest time it can start, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) earliest_start: Option<String>,
+}
+
+/// One reason.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub(super) struct ReasonView {
+    /// A word for programs.
+    pub(super) code: String,
+    /// A sentence for people.
+    pub(super) detail: String,
+    /// Until when, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) until: Option<String>,
+}
+
+impl ReasonView {
+    fn new(code: &str, detail: String, until: Option<Wall>) -> ReasonView {
+        ReasonView { code: code.to_owned(), detail, until: until.map(format_time) }
+    }
+
+    /// A reason in words.
+    pub(super) fn of(reason: &Explanation) -> ReasonView {
+        match reason {
+            Explanation::ShardNotRunning(phase) => ReasonView::new(
+                "shard_not_running",
+                format!("Its shard does not run tasks yet: {phase}."),
+                None,
+            ),
+            Explanation::NotDue(at) => {
+                ReasonView::new("not_due", format!("It is due at {}.", format_time(*at)), Some(*at))
+            }
+            Explanation::NotLoaded => {
+                let detail = "It is stored and waits for room in memory: limits.tasks_in_memory is used up.";
+                ReasonView::new("not_loaded", detail.to_owned(), None)
+            }
+            Explanation::Behind { head, state, attempt, next_try, ahead } => {
+                let next =
+                    next_try.map(|at| format!(", tried again at {}", format_time(at))).unwrap_or_default();
+                let detail = format!(
+                    "It waits behind task {head} of its queue, which is {} on attempt {attempt}{next}; {ahead} task(s) are before it.",
+                    state.word()
+                );
+                ReasonView::new("behind_head", detail, *next_try)
+            }
+            Explanation::Retrying(attempt, at) => {
+                let detail =
+                    format!("Its last attempt failed; attempt {attempt} comes at {}.", format_time(*at));
+                ReasonView::new("retrying", detail, Some(*at))
+            }
+            Explanation::HeldUntil(at) => {
+                let detail = format!(
+                    "An attempt of a lost owner may still be at work; its queue waits until {}.",
+                    format_time(*at)
+                );
+                ReasonView::new("open_attempt", detail, Some(*at))
+            }
+            Explanation::BeingDecided => ReasonView::new(
+                "being_decided",
+                "A cancel or change of it is being written.".to_owned(),
+                None,
+            ),
+            Explanation::WaitsForSlot(heads) => {
+                let detail = format!(
+                    "All slots of its handler are taken; {heads} task(s) of this shard wait for one."
+                );
+                ReasonView::new("no_slot", detail, None)
+            }
+            Explanation::Running => ReasonView::new("running", "It is running.".to_owned(), None),
+            Explanation::NotPending => {
+                ReasonView::new("finished", "Nothing is to be done for it.".to_owned(), None)
+            }
+        }
+    }
+}
+
+/// A queue with ready tasks.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub(super) struct QueueView {
+    /// Its name.
+    pub(super) queue: String,
+    /// Its shard.
+    pub(super) shard: u32,
+    /// Tasks that are ready.
+    pub(super) ready: usize,
+    /// Attempts that are open.
+    pub(super) running: usize,
+    /// When its head is tried again, if it waits for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) next_try: Option<String>,
+}
+
+/// A page of queues.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub(super) struct QueuePage {
+    /// The queues, by name.
+    pub(super) queues: Vec<QueueView>,
+    /// Give it as `page_token` for what follows; absent at the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) next_page_token: Option<String>,
+}
+
+/// A shard.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub(super) struct ShardView {
+    /// Its number.
+    pub(super) shard: u32,
+    /// Its owner's instance; absent when it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) owner: Option<String>,
+    /// Its epoch.
+    pub(super) epoch: u64,
+    /// How far its owner is: bumping, waiting, loading, catching_up, running, lapsed, stopped; `unknown` when the owner does not answer.
+    pub(super) phase: String,
+    /// The last applied offset, -1 for none.
+    pub(super) applied: i64,
+    /// Records accepted and not applied, as far as its owner knows.
+    pub(super) lag: u64,
+    /// Every task ready at or before this is finished.
+    pub(super) watermark: String,
+    /// Tasks in memory.
+    pub(super) tasks_in_memory: usize,
+}
+
+/// An instance.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub(super) struct InstanceView {
+    /// Its name.
+    pub(super) name: String,
+    /// Its data centre.
+    pub(super) dc: String,
+    /// Its address.
+    pub(super) advertise: String,
+    /// Its version.
+    pub(super) version: String,
+    /// When it started.
+    pub(super) started_at: String,
+    /// Its last heartbeat.
+    pub(super) seen_at: String,
+    /// Whether the last heartbeat is less than 20 seconds old.
+    pub(super) alive: bool,
+}
+
+/// A handler.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub(super) struct HandlerView {
+    /// Its name.
+    pub(super) name: String,
+    /// http, topic, log or in-process.
+    pub(super) kind: String,
+    /// Calls at once on one instance.
+    pub(super) concurrency: u32,
+    /// Time for one attempt, in milliseconds.
+    pub(super) timeout_ms: u64,
+    /// Attempts in all.
+    pub(super) max_attempts: u32,
+}
+
+/// A record that was rejected.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub(super) struct RejectedView {
+    /// Why, a word.
+    pub(super) reason: String,
+    /// Why, in words.
+    pub(super) detail: String,
+    /// The partition it lay in.
+    pub(super) partition: u32,
+    /// Its offset there.
+    pub(super) offset: u64,
+    /// Its bytes as text, as far as they are.
+    pub(super) value: String,
+}
+
+/// The state of a task by its word, for filters.
+pub(super) fn known_state(word: &str) -> bool {
+    use TaskState::*;
+    [Scheduled, Running, Retrying, Succeeded, Dead, Cancelled, Replaced, Expired, Skipped]
+        .iter()
+        .any(|state| state.word() == word)
+}
