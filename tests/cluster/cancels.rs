@@ -26,7 +26,7 @@ async fn cancels_made_while_nobody_runs_win() {
         });
         let now = (0..QUEUES).map(|n| Planned::schedule(0, &queue(n), "now", None, "{}"));
         let mut sent = Client::ConfluentMurmur2.produce(&site, tasks.chain(now).collect()).await;
-        until("what is due at once has run", 30, || site.sink.succeeded() == QUEUES).await;
+        until("what is due at once has run", 30, || site.sink.done() == QUEUES).await;
         first.kill();
         second.kill();
         assert!(wall_ms() < due, "the machine is too slow for this test: tasks came due before the kill");
@@ -36,11 +36,11 @@ async fn cancels_made_while_nobody_runs_win() {
             every_second.map(|n| Planned::cancel(0, &queue(n % QUEUES), &format!("t-{}", n / QUEUES)));
         sent.extend(Client::ConfluentMurmur2.produce(&site, cancels.collect()).await);
         until_wall(due + 2_000).await;
-        assert_eq!(site.sink.succeeded(), QUEUES, "nobody runs");
+        assert_eq!(site.sink.done(), QUEUES, "nobody runs");
         let _third = site.start("third");
         let _fourth = site.start("fourth");
         let wanted = QUEUES + QUEUES * TASKS_PER_QUEUE / 2;
-        until("what was not cancelled has run", 90, || site.sink.succeeded() >= wanted).await;
+        until("what was not cancelled has run", 90, || site.sink.done() >= wanted).await;
         let calls = site.sink.calls();
         for call in calls.iter().filter(|call| call.id != "now") {
             let number: usize = call.id["t-".len()..].parse().expect("a number");
@@ -66,12 +66,12 @@ async fn tasks_due_over_many_buckets_in_the_past_run_in_order_after_a_restart() 
         });
         let now = Planned::schedule(0, "now", "now", None, "{}");
         let sent = Client::KafkaPython.produce(&site, tasks.chain([now]).collect()).await;
-        until("all was taken in", 30, || site.sink.succeeded_of("now") == 1).await;
+        until("all was taken in", 30, || site.sink.done_in("now") == 1).await;
         first.stop().await;
         assert!(wall_ms() < due, "the machine is too slow for this test: tasks came due before the stop");
         until_wall(due + 12_000 + 3_000).await;
         let _second = site.start("second");
-        until("all have run", 90, || site.sink.succeeded() > QUEUES * 12).await;
+        until("all have run", 90, || site.sink.done() > QUEUES * 12).await;
         let wanted: Vec<String> = (0..12).map(|n| format!("t-{n}")).collect();
         (0..QUEUES).for_each(|n| assert_eq!(site.sink.ids_of(&queue(n)), wanted));
         checker::check(&sent, &site.sink.calls(), Order::Kept).expect_clean();
@@ -94,7 +94,7 @@ async fn a_retrying_head_far_ahead_still_blocks_its_queue_after_its_owner_is_kil
         let plan = [far, near].into_iter().chain(behind).collect();
         let mut sent = Client::ConfluentMurmur2.produce(&site, plan).await;
         until("both heads have failed and the free queue has run", 30, || {
-            site.sink.calls().len() == 7 && site.sink.succeeded_of("free") == 5
+            site.sink.calls().len() == 7 && site.sink.done_in("free") == 5
         })
         .await;
         let failed = clock::wall_ms();
@@ -102,8 +102,8 @@ async fn a_retrying_head_far_ahead_still_blocks_its_queue_after_its_owner_is_kil
         let _second = site.ready("second").await;
         let still_free = Planned::schedule(0, "free", "still", None, "{}");
         sent.extend(Client::ConfluentMurmur2.produce(&site, vec![still_free]).await);
-        until("another queue runs at the new owner", 60, || site.sink.succeeded_of("free") == 6).await;
-        until("the near head is tried again", 90, || site.sink.succeeded_of("near") == 6).await;
+        until("another queue runs at the new owner", 60, || site.sink.done_in("free") == 6).await;
+        until("the near head is tried again", 90, || site.sink.done_in("near") == 6).await;
         assert_eq!(site.sink.ids_of("far"), ["head"], "its head waits for an hour");
         let near: Vec<_> = site.sink.calls().into_iter().filter(|call| call.queue == "near").collect();
         assert_eq!(
@@ -113,7 +113,7 @@ async fn a_retrying_head_far_ahead_still_blocks_its_queue_after_its_owner_is_kil
         assert!(near[1].wall >= failed + 30_000, "the second try keeps its time: {near:?}");
         // The head goes, and its queue goes on.
         sent.extend(Client::ConfluentMurmur2.produce(&site, vec![Planned::cancel(0, "far", "head")]).await);
-        until("the far queue goes on", 30, || site.sink.succeeded_of("far") == 5).await;
+        until("the far queue goes on", 30, || site.sink.done_in("far") == 5).await;
         let wanted = ["head", "behind-1", "behind-2", "behind-3", "behind-4", "behind-5"];
         assert_eq!(site.sink.ids_of("far"), wanted);
         checker::check(&sent, &site.sink.calls(), Order::Kept).expect_clean();

@@ -1,5 +1,6 @@
 //! Producers that nobody here wrote: the Python clients and kcat, told what to send, and what they say of it.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -58,9 +59,10 @@ impl Client {
         let python = std::env::var_os("DUELINE_TEST_PYTHON").expect("DUELINE_TEST_PYTHON is set");
         let mut child = Command::new(python)
             .args([script, self.word(), kafka, topic])
-            .arg(path)
+            .arg(&path)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
+            .stderr(File::create(path.with_extension("log")).expect("a file"))
             .spawn()
             .expect("python runs");
         let mut sent: Vec<Option<Sent>> = vec![None; plan.len()];

@@ -1,5 +1,7 @@
 //! What producers and the sink wrote down: plain values that share no type with the product.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// What a record asks for.
@@ -16,7 +18,7 @@ pub(crate) enum Asks {
 }
 
 /// A record as a producer was told to send it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Planned {
     /// When to send it, in milliseconds after 1970.
     pub(crate) at: i64,
@@ -28,7 +30,7 @@ pub(crate) struct Planned {
 }
 
 /// A record that a broker acknowledged. Of one queue they stand in the order they were sent.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Sent {
     pub(crate) planned: Planned,
     /// When the broker appended it, in milliseconds after 1970.
@@ -37,6 +39,15 @@ pub(crate) struct Sent {
     pub(crate) acked: i64,
     /// Where it went; kcat does not say.
     pub(crate) place: Option<(i32, i64)>,
+}
+
+impl fmt::Debug for Sent {
+    /// Without the bytes, which the rest says for people.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Sent { planned, appended, acked, place } = self;
+        let Planned { queue, id, asks, .. } = planned;
+        write!(f, "{queue}/{id} {asks:?} appended {appended} acked {acked} at {place:?}")
+    }
 }
 
 /// How the sink ended a call.

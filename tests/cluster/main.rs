@@ -6,13 +6,17 @@
 //! for a minute.
 #![cfg(all(feature = "kafka", feature = "cassandra"))]
 
+mod away;
 mod cancels;
 mod checker;
 mod client;
 mod clock;
 mod instance;
 mod ledger;
+mod poison;
 mod servers;
+mod setup;
 mod sink;
 mod site;
+mod survive;
 mod topic;

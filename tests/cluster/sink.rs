@@ -3,6 +3,7 @@
 //! What it does with a call is in the payload: `fail` = how many attempts get 503, `retry_after` = seconds said with it,
 //! `take_ms` = how long an answer takes. It knows nothing of the product but the headers of a callback.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -63,14 +64,18 @@ impl Sink {
         })
     }
 
-    /// Calls of a queue that succeeded.
-    pub(crate) fn succeeded_of(&self, queue: &str) -> usize {
-        self.look(|calls| calls.iter().filter(|call| call.queue == queue && call.succeeded()).count())
+    /// Tasks of queues that begin with `prefix` of which a call succeeded.
+    pub(crate) fn done_in(&self, prefix: &str) -> usize {
+        let done = |calls: &[Call]| -> BTreeSet<(String, String)> {
+            let mine = calls.iter().filter(|call| call.queue.starts_with(prefix) && call.succeeded());
+            mine.map(|call| (call.queue.clone(), call.id.clone())).collect()
+        };
+        self.look(|calls| done(calls).len())
     }
 
-    /// Calls that succeeded.
-    pub(crate) fn succeeded(&self) -> usize {
-        self.look(|calls| calls.iter().filter(|call| call.succeeded()).count())
+    /// Tasks of which a call succeeded.
+    pub(crate) fn done(&self) -> usize {
+        self.done_in("")
     }
 }
 
