@@ -1,14 +1,17 @@
 //! The command line: `dueline <noun> <verb>`. Data on stdout, all else on stderr; exit codes that scripts can rely on.
 
 mod bench;
+mod client;
 mod completions;
 mod config;
 mod dev;
 mod doctor;
 mod exit;
+mod look;
 mod migrate;
 mod output;
 mod serve;
+mod task;
 mod topics;
 
 use std::path::PathBuf;
@@ -57,6 +60,18 @@ enum Noun {
     Dev(dev::Args),
     Serve(serve::Args),
     #[command(subcommand)]
+    Task(task::Verb),
+    #[command(subcommand)]
+    Queue(look::Queue),
+    #[command(subcommand)]
+    Shard(look::Shard),
+    #[command(subcommand)]
+    Instance(look::Instance),
+    #[command(subcommand)]
+    Handler(look::Handler),
+    #[command(subcommand)]
+    Rejected(look::Rejected),
+    #[command(subcommand)]
     Topics(topics::Verb),
     #[command(subcommand)]
     Migrate(migrate::Verb),
@@ -88,6 +103,12 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
     match cli.noun {
         Noun::Dev(args) => dev::run(&global, args).await,
         Noun::Serve(args) => serve::run(&global, args).await,
+        Noun::Task(verb) => task::run(&global, verb).await,
+        Noun::Queue(verb) => look::queue(&global, verb).await,
+        Noun::Shard(verb) => look::shard(&global, verb).await,
+        Noun::Instance(verb) => look::instance(&global, verb).await,
+        Noun::Handler(verb) => look::handler(&global, verb).await,
+        Noun::Rejected(verb) => look::rejected(&global, verb).await,
         Noun::Topics(verb) => topics::run(&global, verb).await,
         Noun::Migrate(verb) => migrate::run(&global, verb).await,
         Noun::Doctor(args) => doctor::run(&global, args).await,

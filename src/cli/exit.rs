@@ -1,4 +1,5 @@
-//! Exit codes: 0 ok, 1 error, 2 usage, 3 not found, 4 conflict, 5 denied, 6 unavailable, 7 timeout, 8 partly failed.
+//! Exit codes: 0 ok, 1 error, 2 usage, 3 not found, 4 conflict, 5 denied, 6 unavailable, 7 timeout
+//! (8, partly failed, belongs to bulk verbs, which are not there yet).
 
 use std::fmt;
 use std::process::ExitCode;
@@ -20,8 +21,6 @@ pub(super) enum Exit {
     Unavailable = 6,
     /// It took too long.
     Timeout = 7,
-    /// Some parts failed.
-    PartlyFailed = 8,
 }
 
 impl fmt::Display for Exit {
@@ -34,7 +33,6 @@ impl fmt::Display for Exit {
             Exit::Denied => "denied",
             Exit::Unavailable => "unavailable",
             Exit::Timeout => "timeout",
-            Exit::PartlyFailed => "partly failed",
         })
     }
 }
@@ -63,10 +61,22 @@ impl Exit {
 
 /// Tells the error and gives its code.
 pub(super) fn report(error: &anyhow::Error) -> ExitCode {
-    eprintln!("error: {error:#}");
+    eprintln!("error: {}", told_once(error));
     let exit =
         error.chain().find_map(|cause| cause.downcast_ref::<Failed>()).map_or(Exit::Error, |own| own.exit);
     ExitCode::from(exit as u8)
+}
+
+/// The error and its causes; a cause that was told already is left out.
+fn told_once(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if !text.contains(&cause) {
+            let between = if text.is_empty() { "" } else { ": " };
+            text = format!("{text}{between}{cause}");
+        }
+    }
+    text
 }
 
 /// Help and version are no errors; everything else is wrong usage.

@@ -1,0 +1,96 @@
+//! Client verbs: requests to the HTTP interface, and what its answers mean for exit codes.
+
+use std::time::Duration;
+
+use reqwest::{Method, RequestBuilder, StatusCode};
+use serde_json::Value;
+
+use super::{Exit, Global};
+
+/// Longest time for one request, its wait included.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A client of the HTTP interface that the command line names.
+pub(super) struct Client {
+    http: reqwest::Client,
+    server: String,
+    token: Option<String>,
+}
+
+impl Client {
+    pub(super) fn new(global: &Global) -> anyhow::Result<Client> {
+        let http = reqwest::Client::builder().no_proxy().timeout(TIMEOUT).build()?;
+        let token = global.token_file.as_ref().map(std::fs::read_to_string).transpose();
+        let token = token.map_err(|error| {
+            let file = global.token_file.as_deref().unwrap_or(std::path::Path::new(""));
+            Exit::Usage.with(format!("the token file {}: {error}", file.display()))
+        })?;
+        let server = global.server.trim_end_matches('/').to_owned();
+        Ok(Client { http, server, token: token.map(|token| token.trim().to_owned()) })
+    }
+
+    pub(super) async fn get(&self, path: &str, query: &[(&str, String)]) -> anyhow::Result<Value> {
+        let pairs =
+            query.iter().map(|(name, value)| format!("{name}={}", crate::wire::row::percent_encode(value)));
+        let query = pairs.collect::<Vec<_>>().join("&");
+        let path = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
+        self.send(self.request(Method::GET, &path)).await
+    }
+
+    /// Posts a JSON text; with a wait the answer says what was decided.
+    pub(super) async fn post(&self, path: &str, body: String, wait: Option<u64>) -> anyhow::Result<Value> {
+        let mut request =
+            self.request(Method::POST, path).header("content-type", "application/json").body(body);
+        if let Some(seconds) = wait {
+            request = request.header("prefer", format!("wait={seconds}"));
+        }
+        self.send(request).await
+    }
+
+    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        let request = self.http.request(method, format!("{}{path}", self.server));
+        match &self.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        }
+    }
+
+    async fn send(&self, request: RequestBuilder) -> anyhow::Result<Value> {
+        let answer = request.send().await.map_err(|error| self.unreachable(&error))?;
+        let status = answer.status();
+        let text = answer.text().await.map_err(|error| self.unreachable(&error))?;
+        let value: Value = serde_json::from_str(&text).unwrap_or(Value::Null);
+        if status.is_success() {
+            return Ok(value);
+        }
+        let detail =
+            value["detail"].as_str().map_or_else(|| format!("the server answered {status}"), str::to_owned);
+        Err(exit_of(status).with(detail))
+    }
+
+    fn unreachable(&self, error: &reqwest::Error) -> anyhow::Error {
+        let exit = if error.is_timeout() { Exit::Timeout } else { Exit::Unavailable };
+        let why = std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
+        let server = &self.server;
+        exit.with(format!(
+            "{server} does not answer ({why}): start one with `dueline dev`, or name another with --server"
+        ))
+    }
+}
+
+fn exit_of(status: StatusCode) -> Exit {
+    match status.as_u16() {
+        400 | 405 | 413 | 422 => Exit::Usage,
+        401 | 403 => Exit::Denied,
+        404 => Exit::NotFound,
+        409 => Exit::Conflict,
+        408 | 504 => Exit::Timeout,
+        429 | 502 | 503 => Exit::Unavailable,
+        _ => Exit::Error,
+    }
+}
+
+/// `/v1/tasks/{queue}/{id}` with both percent-encoded.
+pub(super) fn task_path(queue: &str, id: &str) -> String {
+    format!("/v1/tasks/{}/{}", crate::wire::row::percent_encode(queue), crate::wire::row::percent_encode(id))
+}

@@ -1,0 +1,137 @@
+//! `dueline queue`, `shard`, `instance`, `handler`, `rejected`: what there is, as the instances see it.
+
+use serde_json::Value;
+
+use super::Global;
+use super::client::Client;
+use super::task::{many, one};
+
+/// Look at queues with ready tasks.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Queue {
+    /// List queues with ready tasks, by name.
+    #[command(after_help = "Example: dueline queue list")]
+    List,
+    /// Show one queue.
+    #[command(after_help = "Example: dueline queue show greetings")]
+    Show {
+        /// Its name.
+        queue: String,
+    },
+}
+
+/// Look at shards.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Shard {
+    /// List every shard: owner, epoch, phase, progress.
+    #[command(after_help = "Example: dueline shard list")]
+    List,
+}
+
+/// Look at instances.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Instance {
+    /// List instances with a heartbeat in the last hour.
+    #[command(after_help = "Example: dueline instance list")]
+    List,
+}
+
+/// Look at handlers.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Handler {
+    /// List the handlers of the instance that answers.
+    #[command(after_help = "Example: dueline handler list")]
+    List,
+}
+
+/// Look at rejected records.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Rejected {
+    /// List rejected records; embedded only, on Kafka read the rejected topic.
+    #[command(after_help = "Example: dueline rejected list")]
+    List,
+}
+
+pub(super) async fn queue(global: &Global, verb: Queue) -> anyhow::Result<()> {
+    let client = Client::new(global)?;
+    match verb {
+        Queue::List => {
+            let mut queues = Vec::new();
+            let mut token: Option<String> = None;
+            loop {
+                let query: Vec<_> = token.take().map(|token| ("page_token", token)).into_iter().collect();
+                let page = client.get("/v1/queues", &query).await?;
+                queues.extend(page["queues"].as_array().cloned().unwrap_or_default());
+                token = page["next_page_token"].as_str().map(str::to_owned);
+                if token.is_none() {
+                    break;
+                }
+            }
+            many(global.output, &queues, line_of_queue)
+        }
+        Queue::Show { queue } => {
+            let path = format!("/v1/queues/{}", crate::wire::row::percent_encode(&queue));
+            one(global.output, &client.get(&path, &[]).await?, line_of_queue)
+        }
+    }
+}
+
+fn line_of_queue(queue: &Value) -> String {
+    let next = queue["next_try"].as_str().map(|at| format!("  head tried again at {at}")).unwrap_or_default();
+    let (name, shard) = (queue["queue"].as_str().unwrap_or("-"), &queue["shard"]);
+    format!("{name}  shard {shard}  ready {}  running {}{next}\n", queue["ready"], queue["running"])
+}
+
+pub(super) async fn shard(global: &Global, _verb: Shard) -> anyhow::Result<()> {
+    list(global, "/v1/shards", |shard| {
+        let owner = shard["owner"].as_str().unwrap_or("-");
+        let phase = shard["phase"].as_str().unwrap_or("-");
+        format!(
+            "{:<5} {owner:<20} epoch {:<5} {phase:<12} applied {:<8} lag {:<6} in memory {}\n",
+            shard["shard"], shard["epoch"], shard["applied"], shard["lag"], shard["tasks_in_memory"]
+        )
+    })
+    .await
+}
+
+pub(super) async fn instance(global: &Global, _verb: Instance) -> anyhow::Result<()> {
+    list(global, "/v1/instances", |one| {
+        let text = |name: &str| one[name].as_str().unwrap_or("-").to_owned();
+        let alive = if one["alive"] == Value::Bool(true) { "alive" } else { "silent" };
+        format!(
+            "{}  {}  {}  {alive}  seen {}\n",
+            text("name"),
+            text("dc"),
+            text("advertise"),
+            text("seen_at")
+        )
+    })
+    .await
+}
+
+pub(super) async fn handler(global: &Global, _verb: Handler) -> anyhow::Result<()> {
+    list(global, "/v1/handlers", |one| {
+        let text = |name: &str| one[name].as_str().unwrap_or("-").to_owned();
+        format!(
+            "{}  {}  concurrency {}  timeout {} ms\n",
+            text("name"),
+            text("kind"),
+            one["concurrency"],
+            one["timeout_ms"]
+        )
+    })
+    .await
+}
+
+pub(super) async fn rejected(global: &Global, _verb: Rejected) -> anyhow::Result<()> {
+    list(global, "/v1/rejected", |one| {
+        let text = |name: &str| one[name].as_str().unwrap_or("-").to_owned();
+        format!("{}/{}  {}  {}\n", one["partition"], one["offset"], text("reason"), text("detail"))
+    })
+    .await
+}
+
+async fn list(global: &Global, path: &str, words: impl Fn(&Value) -> String) -> anyhow::Result<()> {
+    let found = Client::new(global)?.get(path, &[]).await?;
+    many(global.output, found.as_array().map_or(&[][..], Vec::as_slice), words)
+}
