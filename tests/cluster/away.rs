@@ -55,7 +55,7 @@ async fn cassandra_away_for_a_while_loses_nothing() {
         return;
     }
     on_site(Wanted::named("no_cassandra"), Turn::Alone, |site| async move {
-        let mut instances = [site.ready("first").await, site.ready("second").await];
+        let mut instances = site.settled(&["first", "second"]).await;
         let start = wall_ms() + 1_000;
         let sent = sending(&site, load(start, start + away_ms() + 10_000));
         until("the load runs", 60, || site.sink.done() > 50).await;
@@ -80,7 +80,7 @@ async fn what_is_persisted_runs_while_kafka_is_away() {
         return;
     }
     on_site(Wanted::named("no_kafka"), Turn::Alone, |site| async move {
-        let mut instances = [site.ready("first").await, site.ready("second").await];
+        let mut instances = site.settled(&["first", "second"]).await;
         // Persisted before, due while Kafka is away.
         let due = wall_ms() + 20_000;
         let persisted = (0..QUEUES * 4).map(|n| {
@@ -91,8 +91,8 @@ async fn what_is_persisted_runs_while_kafka_is_away() {
         let now = (0..QUEUES).map(|n| Planned::schedule(0, &format!("kept-{n}"), "now", None, "{}"));
         let mut sent = Client::ConfluentMurmur2.produce(&site, persisted.chain(now).collect()).await;
         until("all was taken in", 20, || site.sink.done() == QUEUES).await;
-        let start = wall_ms();
-        let load = sending(&site, load(start, due + away_ms()));
+        let load = sending(&site, load(wall_ms(), due + away_ms()));
+        until("the load runs", 20, || site.sink.done_in("q-") > 0).await;
         let away = servers::stop("kafka").await;
         let gone = wall_ms();
         assert!(gone < due, "the machine is too slow for this test: tasks came due before Kafka was gone");

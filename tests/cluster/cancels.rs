@@ -3,6 +3,7 @@
 use crate::checker::{self, Order};
 use crate::client::Client;
 use crate::clock::{self, until, until_wall, wall_ms};
+use crate::instance::Instance;
 use crate::ledger::{Asks, Planned};
 use crate::servers::Turn;
 use crate::site::{Wanted, on_site};
@@ -17,7 +18,7 @@ fn queue(number: usize) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cancels_made_while_nobody_runs_win() {
     on_site(Wanted::named("cancels"), Turn::Shared, |site| async move {
-        let (first, second) = futures::join!(site.ready("first"), site.ready("second"));
+        let instances = site.settled(&["first", "second"]).await;
         let due = wall_ms() + 12_000;
         let tasks = (0..QUEUES * TASKS_PER_QUEUE).map(|n| {
             let (queue, id) = (queue(n % QUEUES), format!("t-{}", n / QUEUES));
@@ -27,8 +28,7 @@ async fn cancels_made_while_nobody_runs_win() {
         let now = (0..QUEUES).map(|n| Planned::schedule(0, &queue(n), "now", None, "{}"));
         let mut sent = Client::ConfluentMurmur2.produce(&site, tasks.chain(now).collect()).await;
         until("what is due at once has run", 30, || site.sink.done() == QUEUES).await;
-        first.kill();
-        second.kill();
+        instances.into_iter().for_each(Instance::kill);
         assert!(wall_ms() < due, "the machine is too slow for this test: tasks came due before the kill");
         let cancelled = |n: usize| n % 2 == 0;
         let every_second = (0..QUEUES * TASKS_PER_QUEUE).filter(|n| cancelled(n / QUEUES));

@@ -46,10 +46,20 @@ impl Instance {
     }
 
     async fn is_ready(&self) -> bool {
-        let asked =
-            reqwest::Client::new().get(format!("{}/readyz", self.url)).timeout(Duration::from_secs(2));
-        asked.send().await.is_ok_and(|answer| answer.status().is_success())
-            || self.log_text().contains("serving")
+        self.asked("readyz").await.is_some()
+    }
+
+    /// How many shards it runs, by its metrics.
+    pub(crate) async fn shards_owned(&self) -> u32 {
+        let metrics = self.asked("metrics").await.unwrap_or_default();
+        let owned = metrics.lines().find_map(|line| line.strip_prefix("dueline_shards_owned "));
+        owned.and_then(|owned| owned.parse().ok()).unwrap_or(0)
+    }
+
+    async fn asked(&self, path: &str) -> Option<String> {
+        let url = format!("{}/{path}", self.url);
+        let asked = reqwest::Client::new().get(url).timeout(Duration::from_secs(2)).send().await;
+        asked.ok()?.error_for_status().ok()?.text().await.ok()
     }
 
     /// Ends it at once, as a power cut does.
@@ -73,10 +83,6 @@ impl Instance {
     /// Whether the process is there.
     pub(crate) fn runs(&mut self) -> bool {
         self.child.try_wait().expect("its state can be asked").is_none()
-    }
-
-    pub(crate) fn log_text(&self) -> String {
-        std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 }
 

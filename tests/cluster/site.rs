@@ -13,6 +13,7 @@ use dueline::store::cassandra::{Cassandra, migrate};
 use dueline::store::{Cluster, Store};
 use futures::FutureExt as _;
 
+use crate::clock;
 use crate::instance::Instance;
 use crate::servers::Turn;
 use crate::sink::Sink;
@@ -121,6 +122,7 @@ lease = "{LEASE}"
 listen = "127.0.0.1:{port}"
 [log]
 format = "text"
+filter = "info,dueline=debug"
 [[handler]]
 name = "sink"
 kind = "http"
@@ -153,6 +155,18 @@ max = "2s"
         let instance = self.start(name);
         instance.until_ready().await;
         instance
+    }
+
+    /// Starts instances and waits until they share all shards, and the last of them runs.
+    pub(crate) async fn settled(&self, names: &[&str]) -> Vec<Instance> {
+        let instances: Vec<Instance> = names.iter().map(|name| self.start(name)).collect();
+        clock::until_async("the instances share all shards", 90, || async {
+            let owned: Vec<u32> =
+                futures::future::join_all(instances.iter().map(Instance::shards_owned)).await;
+            owned.iter().all(|owned| *owned > 0) && owned.iter().sum::<u32>() == self.wanted.shards
+        })
+        .await;
+        instances
     }
 
     /// Name of a topic: `schedule`, `rejected` ….

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::checker::{self, Order};
 use crate::client::Client;
 use crate::clock::{until, until_wall, wall_ms};
+use crate::instance::Instance;
 use crate::ledger::{Asks, Planned, Sent};
 use crate::servers::Turn;
 use crate::site::{Site, Wanted, on_site};
@@ -109,8 +110,8 @@ async fn send_all(site: &Site, start: i64) -> Vec<Sent> {
 async fn three_instances_survive_a_kill_and_a_stop() {
     let wanted = Wanted { shards: 12, ..Wanted::named("survive") };
     on_site(wanted, Turn::Alone, |site| async move {
-        let (first, second, mut third) =
-            futures::join!(site.ready("first"), site.ready("second"), site.ready("third"));
+        let instances = site.settled(&["first", "second", "third"]).await;
+        let [first, second, mut third] = <[Instance; 3]>::try_from(instances).ok().expect("three");
         let start = wall_ms() + 1_000;
         let sending = tokio::spawn({
             let site = site.clone();
