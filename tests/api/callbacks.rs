@@ -8,7 +8,8 @@ use super::sink::{Call, Sink};
 /// Schedules a task with fast retries and waits for its end.
 async fn ended(dev: &Dev, sink: &Sink, path: &str, state: &str) -> (Value, Vec<Call>) {
     let retry = json!({"max_attempts": 3, "initial": "100ms", "max": "1s", "jitter": 0});
-    let task = json!({"queue": "a/b", "id": path, "handler": sink.handler(path), "retry": retry, "timeout": "9s"});
+    let task =
+        json!({"queue": "a/b", "id": path, "handler": sink.handler(path), "retry": retry, "timeout": "9s"});
     let answer = dev.post("/v1/tasks", &task).await;
     assert_eq!(answer.status, 201, "{}", answer.text);
     let shown = dev.task_in(state, "a%2Fb", path).await;

@@ -74,7 +74,8 @@ async fn output_as_json_is_read_by_programs() {
     ];
     for (args, many) in verbs {
         let document = dev.cli(&[args, &["-o", "json"]].concat());
-        let value: Value = serde_json::from_str(&document.out).unwrap_or_else(|_| panic!("{args:?}: {document:?}"));
+        let value: Value =
+            serde_json::from_str(&document.out).unwrap_or_else(|_| panic!("{args:?}: {document:?}"));
         let lines = dev.cli(&[args, &["-o", "jsonl"]].concat());
         let parsed: Vec<Value> =
             lines.out.lines().map(|line| serde_json::from_str(line).expect("JSON on every line")).collect();
@@ -105,7 +106,8 @@ fn completions_are_written_for_every_shell() {
 fn a_bad_config_is_told_with_the_nearest_key() {
     let dir = tempfile::tempdir().expect("a folder");
     let file = dir.path().join("dueline.toml");
-    std::fs::write(&file, "[ownership]\nleese = \"6s\"\n[limits]\npayload_bytes = \"many\"\n").expect("written");
+    std::fs::write(&file, "[ownership]\nleese = \"6s\"\n[limits]\npayload_bytes = \"many\"\n")
+        .expect("written");
     let path = file.to_str().expect("text");
     for verb in ["check", "show"] {
         let ran = dueline(&["config", verb, "--config", path]);
@@ -123,7 +125,9 @@ fn a_bad_config_is_told_with_the_nearest_key() {
 
 #[test]
 fn topics_are_planned_without_a_broker() {
-    for (form, word) in [("table", "dueline.schedule"), ("commands", "kafka-topics"), ("strimzi", "kind: KafkaTopic")] {
+    for (form, word) in
+        [("table", "dueline.schedule"), ("commands", "kafka-topics"), ("strimzi", "kind: KafkaTopic")]
+    {
         let ran = dueline(&["topics", "plan", "--as", form]);
         assert_eq!(ran.code, 0, "{ran:?}");
         assert!(ran.out.contains(word), "{form}: {}", ran.out);

@@ -17,7 +17,8 @@ fn verbs(path: &[String]) -> Vec<(Vec<String>, String)> {
     args.push("--help");
     let help = dueline(&args);
     assert_eq!((help.code, help.err.as_str()), (0, ""), "{args:?}");
-    let section = help.out.split_once("\nCommands:\n").map(|(_, rest)| rest.split("\n\n").next().unwrap_or(""));
+    let section =
+        help.out.split_once("\nCommands:\n").map(|(_, rest)| rest.split("\n\n").next().unwrap_or(""));
     let Some(section) = section else { return vec![(path.to_vec(), help.out)] };
     let named = section.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
     let names = named.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help");

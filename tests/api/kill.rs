@@ -73,15 +73,17 @@ fn checked(calls: &[Call], killed: Instant) -> usize {
             assert!(ended <= call.started, "two calls of {} at once", call.queue());
             assert!(before.token() < call.token(), "the token rises");
         }
+        if call.attempt() > 1 {
+            assert!(killed <= call.started, "run again without a kill: {call:?}");
+            assert_eq!(call.header("dueline-previous-outcome"), "interrupted", "{call:?}");
+        }
         if number == expected {
             expected += 1;
-            assert_eq!(call.attempt(), 1, "nothing fails here: {call:?}");
             continue;
         }
         assert_eq!(number + 1, expected, "out of order or lost: {call:?}");
         let before = before.expect("something ran before");
-        assert!(before.started <= killed && killed <= call.started, "run again without a kill: {call:?}");
-        assert_eq!(call.header("dueline-previous-outcome"), "interrupted", "{call:?}");
+        assert!(before.started <= killed && call.attempt() > 1, "run twice without a word: {call:?}");
         assert_eq!(call.header("webhook-id"), before.header("webhook-id"));
     }
     assert_eq!(expected, EACH, "tasks of {} were lost", calls[0].queue());

@@ -3,9 +3,16 @@
 //! Every test starts the real binary on a free port with a folder of its own, and a sink on loopback that plays the
 //! handler. Nothing waits for a fixed time: everything is asked for until it holds or a deadline has passed.
 
+mod callbacks;
+mod cli;
 mod dev;
+mod help;
 mod kill;
+mod metrics;
+mod refused;
 mod sink;
+mod stop;
+mod tasks;
 
 use std::time::{Duration, Instant};
 

@@ -64,7 +64,11 @@ async fn probes_answer_and_the_document_has_every_route() {
         .iter()
         .flat_map(|(path, item)| {
             let names = item.as_object().map(|item| item.keys().map(String::as_str).collect::<Vec<_>>());
-            names.unwrap_or_default().into_iter().filter(|name| is_method(name)).map(move |name| (path.as_str(), name))
+            names
+                .unwrap_or_default()
+                .into_iter()
+                .filter(|name| is_method(name))
+                .map(move |name| (path.as_str(), name))
         })
         .collect();
     assert!(routed.len() > 15, "{routed:?}");
@@ -76,7 +80,10 @@ async fn probes_answer_and_the_document_has_every_route() {
 fn references(value: &Value) -> Vec<String> {
     match value {
         Value::Object(fields) => {
-            let own = fields.get("$ref").and_then(Value::as_str).map(|text| text.trim_start_matches('#').to_owned());
+            let own = fields
+                .get("$ref")
+                .and_then(Value::as_str)
+                .map(|text| text.trim_start_matches('#').to_owned());
             own.into_iter().chain(fields.values().flat_map(references)).collect()
         }
         Value::Array(items) => items.iter().flat_map(references).collect(),

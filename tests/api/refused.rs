@@ -141,7 +141,9 @@ async fn what_is_too_large_or_no_http_is_refused_on_the_wire() {
     let dir = tempfile::tempdir().expect("a folder");
     let dev = Dev::start(dir.path()).await;
     let mib20 = 20 * 1024 * 1024;
-    let head = |path: &str, rest: &str| format!("POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{rest}\r\n");
+    let head = |path: &str, rest: &str| {
+        format!("POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{rest}\r\n")
+    };
     for path in ["/v1/tasks", "/v1/tasks:batch", "/v1/tasks/a/b/cancel"] {
         let mut request = head(path, &format!("content-length: {mib20}\r\n")).into_bytes();
         request.resize(request.len() + mib20, b'x');

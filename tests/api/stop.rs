@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::dev::{Dev, DUELINE, run};
+use super::dev::{DUELINE, Dev, run};
 use super::sink::Sink;
 use super::until;
 

@@ -28,7 +28,10 @@ async fn an_accepted_task_runs_and_its_result_is_kept() {
     assert_eq!(attempt["result"], "{\"sent\":17}");
     assert_eq!(shown["payload"], json!({"user": 7}));
     assert_eq!((&shown["priority"], &shown["collection"]), (&json!(3), &json!("tenant-7")));
-    assert_eq!((&shown["created_by"], &shown["events"][0]["decision"]), (&json!("billing"), &json!("scheduled")));
+    assert_eq!(
+        (&shown["created_by"], &shown["events"][0]["decision"]),
+        (&json!("billing"), &json!("scheduled"))
+    );
     assert_eq!(sink.of("kept", "one")[0].body, "{\"user\":7}");
 }
 
@@ -47,7 +50,8 @@ async fn names_of_any_kind_are_found_again() {
             assert_eq!((&shown.json["queue"], &shown.json["id"]), (&json!(queue), &json!(id)));
         }
         let shown = dev.cli(&["task", "show", queue, id, "-o", "json"]);
-        let json: Value = serde_json::from_str(&shown.out).unwrap_or_else(|_| panic!("{queue} {id}: {shown:?}"));
+        let json: Value =
+            serde_json::from_str(&shown.out).unwrap_or_else(|_| panic!("{queue} {id}: {shown:?}"));
         assert_eq!((&json["queue"], &json["id"]), (&json!(queue), &json!(id)));
     }
 }
@@ -117,7 +121,10 @@ async fn explain_names_the_head_that_a_task_waits_behind() {
     assert_eq!((&own["reasons"][0]["code"], &own["earliest_start"]), (&json!("retrying"), &head["next_at"]));
 
     let queue = dev.get("/v1/queues/e").await.json;
-    assert_eq!((&queue["ready"], &queue["running"], &queue["next_try"]), (&json!(2), &json!(0), &head["next_at"]));
+    assert_eq!(
+        (&queue["ready"], &queue["running"], &queue["next_try"]),
+        (&json!(2), &json!(0), &head["next_at"])
+    );
     let all = dev.get("/v1/queues").await.json;
     assert_eq!(all["queues"][0], queue);
     dev.post("/v1/tasks", &json!({"queue": "far", "id": "far", "delay": "1h", "handler": "log"})).await;
@@ -128,7 +135,10 @@ async fn explain_names_the_head_that_a_task_waits_behind() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pages_of_a_list_hold_every_task_once() {
     let (_dir, _sink, dev) = started().await;
-    let lines = (0..25).map(|n| json!({"queue": format!("l{}", n % 3), "id": n.to_string(), "delay": "1h", "handler": "log"}).to_string());
+    let lines = (0..25).map(|n| {
+        json!({"queue": format!("l{}", n % 3), "id": n.to_string(), "delay": "1h", "handler": "log"})
+            .to_string()
+    });
     let batch = lines.collect::<Vec<_>>().join("\n") + "\n\n{\"nonsense\n";
     let answer = dev.send(Method::POST, "/v1/tasks:batch", batch, &[]).await;
     assert_eq!((answer.status.as_u16(), answer.text.lines().count()), (200, 26));
@@ -136,7 +146,9 @@ async fn pages_of_a_list_hold_every_task_once() {
     for n in 0..25 {
         dev.task_in("scheduled", &format!("l{}", n % 3), &n.to_string()).await;
     }
-    for (filter, expected) in [("", 25), ("&queue=l1", 8), ("&state=running", 0), ("&handler=log&state=scheduled", 25)] {
+    for (filter, expected) in
+        [("", 25), ("&queue=l1", 8), ("&state=running", 0), ("&handler=log&state=scheduled", 25)]
+    {
         let (mut found, mut token) = (Vec::new(), String::new());
         loop {
             let page = dev.get(&format!("/v1/tasks?page_size=4{filter}{token}")).await.json;
