@@ -15,7 +15,7 @@ use crate::wire::event::request::ScheduleRequest;
 use crate::wire::time::format_time;
 
 use super::body::Body;
-use super::params::TaskPath;
+use super::params::{NoParams, TaskPath};
 use super::problem::Problem;
 use super::produce::{answer, expect_schedule, send};
 use super::views::{Accepted, DecisionView, ExplainView, ReasonView, TaskView, task_view};
@@ -30,6 +30,7 @@ use super::{Answer, App, hop, limits};
     (status = 400, body = Problem), (status = 409, body = Problem), (status = 503, body = Problem)))]
 pub(super) async fn schedule(
     State(app): State<App>,
+    _: NoParams,
     headers: HeaderMap,
     Body(body): Body,
 ) -> Answer<Response> {
@@ -43,7 +44,7 @@ pub(super) async fn schedule(
 #[utoipa::path(post, path = "/v1/tasks:batch", request_body(content = String, content_type = "application/x-ndjson"),
     responses((status = 200, description = "One Accepted or Problem a line", content_type = "application/x-ndjson"),
     (status = 413, body = Problem)))]
-pub(super) async fn batch(State(app): State<App>, Body(body): Body) -> Answer<Response> {
+pub(super) async fn batch(State(app): State<App>, _: NoParams, Body(body): Body) -> Answer<Response> {
     let lines: Vec<Bytes> = body
         .split(|byte| *byte == b'\n')
         .map(<[u8]>::trim_ascii)
@@ -144,6 +145,7 @@ pub(super) async fn cancel(
     (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub(super) async fn reschedule(
     State(app): State<App>,
+    _: NoParams,
     TaskPath(key): TaskPath,
     headers: HeaderMap,
     Body(body): Body,
