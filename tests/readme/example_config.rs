@@ -10,7 +10,8 @@ const OF_THE_MACHINE: [&str; 1] = ["instance.name"];
 fn dueline(arguments: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dueline"));
     command.args(arguments).current_dir(env!("CARGO_MANIFEST_DIR"));
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"DUELINE_")) {
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"DUELINE_"))
+    {
         command.env_remove(name);
     }
     let output = command.output().unwrap();

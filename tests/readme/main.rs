@@ -57,7 +57,9 @@ fn the_quick_start_works_as_written() {
     dev.says(&["dueline::handler", r#""handler":"log""#, r#""queue":"greetings""#, r#""id":"hello""#]);
     shell.run_until("dueline task show greetings hello", &["succeeded"]);
     let said = shell.run(&block("look"));
-    for wanted in ["attempt 1", "scheduled: queue greetings, id later", "not due", "rescheduled:", "cancelled:"] {
+    for wanted in
+        ["attempt 1", "scheduled: queue greetings, id later", "not due", "rescheduled:", "cancelled:"]
+    {
         assert!(said.contains(wanted), "{wanted:?} is not in\n{said}");
     }
 
@@ -79,8 +81,11 @@ fn the_quick_start_works_as_written() {
 #[test]
 fn the_quick_start_on_servers_works_as_written() {
     let variable = |name: &str| std::env::var(name).ok();
-    let (Some(kafka), Some(cassandra)) = (variable("DUELINE_TEST_KAFKA"), variable("DUELINE_TEST_CASSANDRA")) else {
-        eprintln!("SKIPPED: DUELINE_TEST_KAFKA and DUELINE_TEST_CASSANDRA are not set, README.md's part on servers is NOT checked");
+    let (Some(kafka), Some(cassandra)) = (variable("DUELINE_TEST_KAFKA"), variable("DUELINE_TEST_CASSANDRA"))
+    else {
+        eprintln!(
+            "SKIPPED: DUELINE_TEST_KAFKA and DUELINE_TEST_CASSANDRA are not set, README.md's part on servers is NOT checked"
+        );
         return;
     };
     let mut shell = Shell::new();

@@ -40,9 +40,14 @@ fn every_test_that_the_semantics_name_exists() {
 fn every_promise_that_is_kept_names_its_tests() {
     let (_, promises) = PAGE.split_once("\n## Promises").expect("the promises");
     let promises = promises.split("\n### ").skip(1);
-    let promises: Vec<&str> = promises.take_while(|text| text.starts_with(|c: char| c.is_ascii_digit())).collect();
+    let promises: Vec<&str> =
+        promises.take_while(|text| text.starts_with(|c: char| c.is_ascii_digit())).collect();
     assert_eq!(promises.len(), 13);
     for promise in &promises[..CARRIED] {
-        assert!(!named(promise).is_empty(), "no test is named at {}", promise.lines().next().unwrap_or_default());
+        assert!(
+            !named(promise).is_empty(),
+            "no test is named at {}",
+            promise.lines().next().unwrap_or_default()
+        );
     }
 }

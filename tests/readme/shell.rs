@@ -68,7 +68,9 @@ impl Shell {
         let text = self.replaced.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to));
         let mut command = Command::new("bash");
         command.args(["-euo", "pipefail", "-c", &text]).current_dir(self.dir.path()).stdin(Stdio::null());
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"DUELINE_")) {
+        for (name, _) in
+            std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"DUELINE_"))
+        {
             command.env_remove(name);
         }
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
