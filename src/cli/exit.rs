@@ -61,10 +61,22 @@ impl Exit {
 
 /// Tells the error and gives its code.
 pub(super) fn report(error: &anyhow::Error) -> ExitCode {
-    eprintln!("error: {error:#}");
+    eprintln!("error: {}", told_once(error));
     let exit =
         error.chain().find_map(|cause| cause.downcast_ref::<Failed>()).map_or(Exit::Error, |own| own.exit);
     ExitCode::from(exit as u8)
+}
+
+/// The error and its causes; a cause that was told already is left out.
+fn told_once(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if !text.contains(&cause) {
+            let between = if text.is_empty() { "" } else { ": " };
+            text = format!("{text}{between}{cause}");
+        }
+    }
+    text
 }
 
 /// Help and version are no errors; everything else is wrong usage.

@@ -20,6 +20,8 @@ pub(super) struct Args {}
 /// First and longest wait between tries to reach the servers.
 const WAIT_FIRST: Duration = Duration::from_millis(500);
 const WAIT_MAX: Duration = Duration::from_secs(5);
+/// Time for answers under way once the node has stopped: whoever sent half a request is not waited for.
+const LAST_ANSWERS: Duration = Duration::from_secs(2);
 
 pub(super) async fn run(global: &Global, _args: Args) -> anyhow::Result<()> {
     let config = super::config::with_servers(global, Vec::new())?.config;
@@ -100,7 +102,7 @@ pub(super) async fn until_stopped(node: Node, listener: TcpListener) -> anyhow::
 
 async fn serve(node: Node, listener: TcpListener, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
     let (stopped, stopping) = tokio::sync::oneshot::channel::<()>();
-    let server = tokio::spawn(crate::server::run(node.clone(), listener, async {
+    let mut server = tokio::spawn(crate::server::run(node.clone(), listener, async {
         let _ = stopping.await;
     }));
     stop.await;
@@ -108,7 +110,7 @@ async fn serve(node: Node, listener: TcpListener, stop: impl Future<Output = ()>
     let _ = stopped.send(());
     let in_order = async {
         node.stop().await;
-        server.await
+        tokio::time::timeout(LAST_ANSWERS, &mut server).await.unwrap_or(Ok(Ok(())))
     };
     tokio::select! {
         served = in_order => Ok(served??),

@@ -10,7 +10,7 @@ use axum::http::StatusCode;
 use crate::log::{Target, Topic};
 use crate::model::{FactRow, Place, QueueName, Shard, Version, Wall, home_shard};
 
-use super::params::{Params, parameter};
+use super::params::{NoParams, Params, parameter};
 use super::problem::Problem;
 use super::views::{RejectedView, TaskPage, TaskView, known_state, task_view};
 use super::{Answer, App};
@@ -127,7 +127,7 @@ fn token(text: &str) -> Answer<Position> {
 
 /// The newest rejected records: embedded only; on Kafka read the rejected topic itself.
 #[utoipa::path(get, path = "/v1/rejected", responses((status = 200, body = Vec<RejectedView>), (status = 501, body = Problem)))]
-pub(super) async fn rejected(State(app): State<App>) -> Answer<Json<Vec<RejectedView>>> {
+pub(super) async fn rejected(State(app): State<App>, _: NoParams) -> Answer<Json<Vec<RejectedView>>> {
     let Some(log) = app.node.embedded_log() else {
         let topic = Topic::Rejected.name(&app.node.config().topics.prefix);
         let detail = format!("Read the topic itself, for example: kcat -C -t {topic} -f '%h %s\\n'");

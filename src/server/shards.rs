@@ -11,7 +11,7 @@ use crate::engine;
 use crate::model::{QueueName, Shard, home_shard};
 use crate::wire::time::format_time;
 
-use super::params::{Params, QueuePath};
+use super::params::{NoParams, Params, QueuePath};
 use super::problem::Problem;
 use super::views::{HandlerView, InstanceView, QueuePage, QueueView, ShardView};
 use super::{Answer, App, hop};
@@ -82,6 +82,7 @@ pub(super) async fn queue(
 #[utoipa::path(get, path = "/v1/shards", responses((status = 200, body = Vec<ShardView>), (status = 503, body = Problem)))]
 pub(super) async fn shards(
     State(app): State<App>,
+    _: NoParams,
     OriginalUri(uri): OriginalUri,
     headers: HeaderMap,
 ) -> Answer<Json<Vec<ShardView>>> {
@@ -144,7 +145,7 @@ async fn from_store(app: &App, shard: Shard) -> Answer<ShardView> {
 
 /// Every instance with a heartbeat in the last hour.
 #[utoipa::path(get, path = "/v1/instances", responses((status = 200, body = Vec<InstanceView>), (status = 503, body = Problem)))]
-pub(super) async fn instances(State(app): State<App>) -> Answer<Json<Vec<InstanceView>>> {
+pub(super) async fn instances(State(app): State<App>, _: NoParams) -> Answer<Json<Vec<InstanceView>>> {
     let instances = app.node.store().instances().await?;
     let view = |one: crate::store::Instance| InstanceView {
         alive: hop::alive(&app, &one),
@@ -160,7 +161,7 @@ pub(super) async fn instances(State(app): State<App>) -> Answer<Json<Vec<Instanc
 
 /// The handlers of this instance.
 #[utoipa::path(get, path = "/v1/handlers", responses((status = 200, body = Vec<HandlerView>)))]
-pub(super) async fn handlers(State(app): State<App>) -> Json<Vec<HandlerView>> {
+pub(super) async fn handlers(State(app): State<App>, _: NoParams) -> Json<Vec<HandlerView>> {
     let view = |(name, kind, policy): (&crate::model::HandlerName, &'static str, crate::dispatch::Policy)| {
         HandlerView {
             name: name.to_string(),

@@ -2,6 +2,7 @@
 //! the tests that docs/semantics.md names exist, and docs/dueline.example.toml holds the defaults.
 //!
 //! The commands are parsed from README.md itself, so that they cannot drift.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on stops here")]
 
 mod example_config;
 mod page;

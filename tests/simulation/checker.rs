@@ -46,6 +46,7 @@ pub(crate) fn check(ledger: &Ledger, at_rest: bool) -> Verdict {
     }
     for calls in by_version(ledger).values() {
         repeats_are_explained(calls, &mut verdict);
+        attempts_are_counted(calls, &mut verdict);
     }
     answers::payloads_are_those_asked_for(ledger, &mut verdict);
     answers::what_was_stopped_does_not_run(ledger, &mut verdict);
@@ -135,6 +136,19 @@ fn repeats_are_explained(calls: &[&Call], verdict: &mut Verdict) {
         }
         if second.attempt > 1 && !second.says_previous {
             verdict.wrong("a repeat does not say so", second);
+        }
+    }
+}
+
+/// One owner does not try more often than the policy allows.
+fn attempts_are_counted(calls: &[&Call], verdict: &mut Verdict) {
+    let failed = |call: &&&Call| !call.broken_off && matches!(call.ended, Some((_, Outcome::Retryable)));
+    let mut failures: BTreeMap<u64, u32> = BTreeMap::new();
+    for call in calls.iter().filter(failed) {
+        let count = failures.entry(call.token.epoch.0).or_insert(0);
+        *count += 1;
+        if *count > call.max_attempts {
+            verdict.wrong("tried more often than allowed", call);
         }
     }
 }

@@ -101,7 +101,9 @@ impl World {
         let kind = self.rng.below(1_000);
         let calm = if self.healing { 900 } else { 780 };
         let short = if self.rng.chance(100) { self.rng.range(500, 3_000) } else { self.rng.range(1, 300) };
+        let stubborn = order.place.version.offset() % 40 == 7;
         match kind {
+            n if n < 900 && stubborn => (short, CallEnd::of(Outcome::Retryable)),
             n if n < calm => (short, CallEnd::of(Outcome::Succeeded)),
             n if n < calm + 60 => (short, CallEnd::of(Outcome::Retryable)),
             n if n < calm + 65 => (short, CallEnd::of(Outcome::Fatal)),

@@ -107,6 +107,18 @@ impl Ledger {
         *self.counts.entry(path).or_insert(0) += 1;
     }
 
+    /// The tasks that something is still to happen to.
+    pub(crate) fn unfinished(&self, now: u64) -> Vec<(Shard, Place)> {
+        let makes = |answered: &&Answered| {
+            answered.row.current.is_some_and(|current| current.place.version == answered.row.version)
+        };
+        let places = self.answers.values().filter(makes).filter_map(|answered| {
+            let place = answered.row.current?.place;
+            Some((answered.row.shard, place))
+        });
+        places.filter(|at| !self.places.get(at).is_some_and(|place| place.finished_at(now))).collect()
+    }
+
     /// When everything below the event of `version` and itself was durably applied.
     pub(crate) fn applied_at(&self, shard: Shard, version: Version) -> Option<u64> {
         let steps = self.applied.get(&shard)?;

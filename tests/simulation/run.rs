@@ -34,7 +34,7 @@ pub(crate) fn run_with(seed: u64, setup: Setup) -> Report {
     while world.now < chaos_ms + REST_MS_MAX && world.ledger.wrongs.len() < 20 {
         let until = world.now + 5_000;
         world.run_until(until);
-        at_rest = world.now > chaos_ms + 60_000 && world.store.unfinished().is_empty();
+        at_rest = world.now > chaos_ms + 60_000 && world.ledger.unfinished(world.now).is_empty();
         if at_rest {
             break;
         }
@@ -42,7 +42,7 @@ pub(crate) fn run_with(seed: u64, setup: Setup) -> Report {
     let until = world.now + 3_000;
     world.run_until(until);
     if !at_rest {
-        let left = world.store.unfinished();
+        let left = world.ledger.unfinished(world.now);
         world.ledger.wrongs.push(format!("{} tasks never end: {:?}", left.len(), left.first()));
     }
     let verdict = check(&world.ledger, true);

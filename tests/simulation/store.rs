@@ -10,7 +10,7 @@ use dueline::model::{
     Epoch, EventRow, Fact, FactRow, OwnerRow, OwnerUuid, Place, Progress, Row, Shard, TaskKey, Version,
 };
 
-use crate::ledger::{Answered, Ledger};
+use crate::ledger::{Answered, BASE, Ledger};
 
 type FactKey = (u8, u64, u64);
 type EventKey = (Reverse<Version>, Reverse<Epoch>);
@@ -84,10 +84,16 @@ impl Store {
             Fact::Closed { .. } => history.closed = true,
             Fact::Task { .. } | Fact::Ended(_) => {}
         }
-        let next = fold(rows.values().map(|row| &row.fact), Version::MAX).next();
-        let finished = matches!(next, Next::Finished(_));
-        if history.turns.last().is_none_or(|(_, last)| *last != finished) {
-            history.turns.push((now, finished));
+        let folded = fold(rows.values().map(|row| &row.fact), Version::MAX);
+        let late = matches!(&row.fact, Fact::Started(started) if started.epoch < self.owner(row.shard).epoch);
+        if late && history.finished_at(now) {
+            return ledger.count("late start ignored");
+        }
+        history.turns.retain(|(at, _)| *at <= now);
+        history.turns.push((now, matches!(folded.next(), Next::Finished(_))));
+        if let (Next::Open(started), Some(_)) = (folded.next(), folded.mark) {
+            let deadline = (started.deadline.0 - BASE).max(now as i64) as u64;
+            history.turns.push((deadline, true));
         }
     }
 
@@ -187,17 +193,5 @@ impl Store {
             }
             Some(_) | None => false,
         }
-    }
-
-    /// The places of a shard whose facts say that something is still to happen.
-    pub(crate) fn unfinished(&self) -> Vec<(Shard, Place)> {
-        let open = |rows: &BTreeMap<FactKey, FactRow>| {
-            let task = rows.contains_key(&(0, 0, 0));
-            task && !matches!(
-                fold(rows.values().map(|row| &row.fact), Version::MAX).next(),
-                Next::Finished(_)
-            )
-        };
-        self.due.iter().filter(|(_, rows)| open(rows)).map(|(at, _)| *at).collect()
     }
 }

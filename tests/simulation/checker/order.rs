@@ -16,6 +16,10 @@ pub(super) fn in_order(ledger: &Ledger, calls: &[&Call], verdict: &mut Verdict) 
         let token = (call.token.epoch.0, call.token.sequence);
         let Some(at) = starts.and_then(|(_, history)| history.starts.get(&token)) else { continue };
         let at = *at - crate::ledger::BASE;
+        let read = ledger.loads.get(&(call.shard, call.token.epoch.0));
+        if starts.zip(read).is_some_and(|((_, history), read)| history.finished_at(*read)) {
+            verdict.wrong("ran though it was finished", call);
+        }
         let earlier = others.iter().find(|other| overtaken(ledger, call, at, other));
         let Some(earlier) = earlier else { continue };
         if ledger.memory_is_short && came_late(earlier, call) {

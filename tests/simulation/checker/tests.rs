@@ -203,6 +203,24 @@ fn a_second_run_for_no_reason_is_found() {
 }
 
 #[test]
+fn a_run_of_what_was_finished_is_found() {
+    finds("ran though it was finished", |ledger| {
+        ledger.loads.insert((SHARD, 1), 1_000);
+        history(ledger, 2).turns = vec![(20, false), (900, true)];
+    });
+}
+
+#[test]
+fn an_attempt_too_many_is_found() {
+    finds("tried more often than allowed", |ledger| {
+        for n in 0..4 {
+            let ended = Some((3_100 + 1_000 * n, Outcome::Retryable));
+            ledger.calls.push(Call { ended, says_previous: true, ..call(2, 3_000 + 1_000 * n, 3 + n) });
+        }
+    });
+}
+
+#[test]
 fn a_repeat_that_does_not_say_so_is_found() {
     finds("a repeat does not say so", |ledger| {
         ledger.calls[1].ended = Some((1_300, Outcome::Retryable));
