@@ -14,14 +14,15 @@ fn dueline(arguments: &[&str]) -> String {
     {
         command.env_remove(name);
     }
-    let output = command.output().unwrap();
+    let output = command.output().expect("it is there, and readable");
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    String::from_utf8(output.stdout).expect("it is there, and readable")
 }
 
 fn shown(arguments: &[&str]) -> BTreeMap<String, String> {
-    let entries: Vec<serde_json::Value> = serde_json::from_str(&dueline(arguments)).unwrap();
-    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    let entries: Vec<serde_json::Value> =
+        serde_json::from_str(&dueline(arguments)).expect("it is there, and readable");
+    let text = |value: &serde_json::Value| value.as_str().expect("it is there, and readable").to_owned();
     entries.iter().map(|entry| (text(&entry["key"]), text(&entry["value"]))).collect()
 }
 
@@ -38,9 +39,9 @@ fn the_example_is_a_configuration_with_the_defaults() {
 
 #[test]
 fn what_the_example_comments_out_is_a_configuration_too() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir().expect("it is there, and readable");
     let secret = dir.path().join("secret");
-    std::fs::write(&secret, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n").unwrap();
+    std::fs::write(&secret, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n").expect("it is there, and readable");
     let text = include_str!("../../docs/dueline.example.toml");
     let lines = text.lines().map(|line| match line.strip_prefix("# ") {
         Some(rest)
@@ -52,9 +53,10 @@ fn what_the_example_comments_out_is_a_configuration_too() {
         _ => line.to_owned(),
     });
     let whole = dir.path().join("dueline.toml");
-    std::fs::write(&whole, lines.collect::<Vec<_>>().join("\n")).unwrap();
-    dueline(&["config", "check", "--config", whole.to_str().unwrap()]);
-    let handlers = dueline(&["config", "show", "--config", whole.to_str().unwrap()]);
+    std::fs::write(&whole, lines.collect::<Vec<_>>().join("\n")).expect("it is there, and readable");
+    dueline(&["config", "check", "--config", whole.to_str().expect("it is there, and readable")]);
+    let handlers =
+        dueline(&["config", "show", "--config", whole.to_str().expect("it is there, and readable")]);
     assert!(handlers.contains("to-topic") && handlers.contains("SCRAM-SHA-512"), "{handlers}");
 }
 

@@ -98,6 +98,8 @@ fn the_quick_start_on_servers_works_as_written() {
     let own = format!("readme_{}", std::process::id());
     shell.replace("\"demo\"", format!("\"{own}\""));
     shell.replace("demo.", format!("{own}."));
+    // Making tables may take longer where other tests load the same node.
+    shell.set("DUELINE_CASSANDRA_REQUEST_TIMEOUT", "1m".to_owned());
     shell.set("KAFKA", kafka);
     shell.set("CASSANDRA", cassandra);
 

@@ -16,12 +16,12 @@ fn named(paragraphs: &str) -> Vec<String> {
 }
 
 fn sources(dir: &Path, text: &mut String) {
-    for entry in std::fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
+    for entry in std::fs::read_dir(dir).expect("it is there, and readable") {
+        let path = entry.expect("it is there, and readable").path();
         if path.is_dir() {
             sources(&path, text);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
-            text.push_str(&std::fs::read_to_string(path).unwrap());
+            text.push_str(&std::fs::read_to_string(path).expect("it is there, and readable"));
         }
     }
 }

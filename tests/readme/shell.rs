@@ -21,10 +21,11 @@ pub(crate) struct Shell {
 impl Shell {
     /// A folder with nothing in it, `dueline` on PATH, a free port for it and one for the sink.
     pub(crate) fn new() -> Shell {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = tempfile::tempdir().expect("the system does as asked");
         let bin = dir.path().join("bin");
-        std::fs::create_dir(&bin).unwrap();
-        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_dueline"), bin.join("dueline")).unwrap();
+        std::fs::create_dir(&bin).expect("the system does as asked");
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_dueline"), bin.join("dueline"))
+            .expect("the system does as asked");
         let (port, sink) = two_free_ports();
         let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
         Shell {
@@ -60,7 +61,7 @@ impl Shell {
     pub(crate) fn link(&self, name: &str, program: &Path) {
         let link = self.dir.path().join("bin").join(name);
         if !link.exists() {
-            std::os::unix::fs::symlink(program, link).unwrap();
+            std::os::unix::fs::symlink(program, link).expect("the system does as asked");
         }
     }
 
@@ -82,7 +83,7 @@ impl Shell {
     /// # Panics
     /// When a command of it fails.
     pub(crate) fn run(&self, text: &str) -> String {
-        let output = self.command(text).output().unwrap();
+        let output = self.command(text).output().expect("the system does as asked");
         let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{}\n{text}\nsaid: {said}", output.status);
         said.into_owned()
@@ -102,10 +103,10 @@ impl Shell {
     /// Starts a block that goes on until it is dropped.
     pub(crate) fn start(&self, name: &str, text: &str) -> Running {
         let log = self.dir.path().join(format!("{name}.log"));
-        let file = File::create(&log).unwrap();
+        let file = File::create(&log).expect("the system does as asked");
         let mut command = self.command(text);
-        command.stdout(file.try_clone().unwrap()).stderr(file).process_group(0);
-        Running { child: command.spawn().unwrap(), log }
+        command.stdout(file.try_clone().expect("the system does as asked")).stderr(file).process_group(0);
+        Running { child: command.spawn().expect("the system does as asked"), log }
     }
 }
 
@@ -119,11 +120,11 @@ impl Running {
     /// Waits until one line of its output has all these parts.
     pub(crate) fn says(&mut self, parts: &[&str]) {
         let found = poll(|| {
-            let said = std::fs::read_to_string(&self.log).unwrap();
+            let said = std::fs::read_to_string(&self.log).expect("the system does as asked");
             said.lines().any(|line| parts.iter().all(|part| line.contains(part)))
-                || self.child.try_wait().unwrap().is_some()
+                || self.child.try_wait().expect("the system does as asked").is_some()
         });
-        let said = std::fs::read_to_string(&self.log).unwrap();
+        let said = std::fs::read_to_string(&self.log).expect("the system does as asked");
         let there = said.lines().any(|line| parts.iter().all(|part| line.contains(part)));
         assert!(found.is_ok() && there, "no line with {parts:?} in:\n{said}");
     }
@@ -131,8 +132,12 @@ impl Running {
     /// Ctrl-C, and waits for the end.
     pub(crate) fn stop(mut self) {
         self.signal(rustix::process::Signal::INT);
-        let ended = poll(|| self.child.try_wait().unwrap().is_some());
-        assert!(ended.is_ok(), "Ctrl-C did not stop it:\n{}", std::fs::read_to_string(&self.log).unwrap());
+        let ended = poll(|| self.child.try_wait().expect("the system does as asked").is_some());
+        assert!(
+            ended.is_ok(),
+            "Ctrl-C did not stop it:\n{}",
+            std::fs::read_to_string(&self.log).expect("the system does as asked")
+        );
     }
 
     fn signal(&self, signal: rustix::process::Signal) {
@@ -164,7 +169,10 @@ pub(crate) fn poll(mut is_so: impl FnMut() -> bool) -> Result<(), ()> {
 }
 
 fn two_free_ports() -> (u16, u16) {
-    let listen = || std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let listen = || std::net::TcpListener::bind(("127.0.0.1", 0)).expect("the system does as asked");
     let (one, other) = (listen(), listen());
-    (one.local_addr().unwrap().port(), other.local_addr().unwrap().port())
+    (
+        one.local_addr().expect("the system does as asked").port(),
+        other.local_addr().expect("the system does as asked").port(),
+    )
 }
