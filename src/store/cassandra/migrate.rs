@@ -24,6 +24,8 @@ use lock::Lock;
 use status::refuse_changed;
 pub use status::{MigrationStatus, State, Status, Step};
 
+/// A change of schema may take this long on a busy node, whatever a request may.
+const STATEMENT_TIMEOUT_MIN: Duration = Duration::from_secs(60);
 /// Tries to enter a keyspace that another runner is creating.
 const ENTRIES_MAX: u32 = 50;
 /// The wait between them.
@@ -155,9 +157,11 @@ struct Runner<'a> {
 impl<'a> Runner<'a> {
     async fn connect(options: &'a Options) -> Result<Runner<'a>, Error> {
         options.check()?;
-        let profiles = Profiles::new(options);
+        let request_timeout = options.request_timeout.max(STATEMENT_TIMEOUT_MIN);
+        let patient = Options { request_timeout, ..options.clone() };
+        let profiles = Profiles::new(&patient);
         session::check_consistency(&profiles)?;
-        let session = session::connect(options, &profiles, &[&options.keyspace]).await?;
+        let session = session::connect(&patient, &profiles, &[&options.keyspace]).await?;
         Ok(Runner { options, profiles, session })
     }
 
