@@ -1,6 +1,7 @@
 //! Asks the partitions' leaders what they hold, on a thread of its own: such calls block.
 //!
-//! Requests that have come in meanwhile are asked in one go. A request is answered within [`ASK_MS`] and half a second.
+//! Requests that have come in meanwhile are asked in one go. A request is answered within [`REACH_MS`], [`ASK_MS`] and
+//! half a second.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,6 +23,8 @@ use crate::model::Shard;
 
 /// Longest time that a leader may take to answer, in milliseconds.
 const ASK_MS: u64 = 5_000;
+/// Longest time that a broker may take to be there at all, in milliseconds.
+const REACH_MS: u64 = 2_000;
 /// Requests that may wait.
 const WAITING_MAX: usize = 4_096;
 /// Requests asked in one go.
@@ -132,6 +135,10 @@ fn check(client: &AdminClient<Plain>, topic: &str, positions: &Positions) -> Che
 }
 
 fn ask(client: &AdminClient<Plain>, topic: &str, shards: &[Shard], upto: Upto) -> Result<Offsets, String> {
+    // An administrative request that waits for a broker which refuses connections keeps two threads of librdkafka busy
+    // with connecting, without any backoff. A question for metadata waits in peace.
+    let reach = Duration::from_millis(REACH_MS);
+    client.inner().fetch_metadata(Some(topic), reach).map_err(|error| error.to_string())?;
     let partitions: Vec<i32> = shards.iter().map(|shard| member::partition_of(*shard)).collect();
     raw::offsets(client.inner(), topic, &partitions, upto, Duration::from_millis(ASK_MS))
         .map_err(|code| code.to_string())

@@ -98,7 +98,14 @@ async fn a_record_that_can_never_be_written_is_refused_and_stops_no_other() {
     let producer = kafka.producer();
     let good = || record(Target::Topic(Topic::Schedule), b"good");
     producer.produce(good()).await.expect("it is written");
-    let huge = vec![0; 2 << 20];
+    // Not to be compressed: what counts for a broker is the size on the wire.
+    let mut state = 0x5eed_u64;
+    let huge: Vec<u8> = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 56) as u8
+    })
+    .take(2 << 20)
+    .collect();
     let mut nowhere = good();
     nowhere.partition = Some(SHARDS + 100);
     for bad in [
