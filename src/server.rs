@@ -3,6 +3,7 @@
 //! Holds no state. Asking for something writes a schedule event to the log like any other producer; the answer can wait
 //! until it is decided (`Prefer: wait=N`). Errors are `application/problem+json`.
 
+mod body;
 mod health;
 mod hop;
 mod limits;

@@ -14,6 +14,7 @@ use crate::model::{Current, TaskKey, Wall, home_shard};
 use crate::wire::event::request::ScheduleRequest;
 use crate::wire::time::format_time;
 
+use super::body::Body;
 use super::params::TaskPath;
 use super::problem::Problem;
 use super::produce::{answer, expect_schedule, send};
@@ -27,7 +28,11 @@ use super::{Answer, App, hop, limits};
     (status = 201, body = Accepted, description = "Stored"),
     (status = 200, body = Accepted, description = "A repeat: nothing changed"),
     (status = 400, body = Problem), (status = 409, body = Problem), (status = 503, body = Problem)))]
-pub(super) async fn schedule(State(app): State<App>, headers: HeaderMap, body: Bytes) -> Answer<Response> {
+pub(super) async fn schedule(
+    State(app): State<App>,
+    headers: HeaderMap,
+    Body(body): Body,
+) -> Answer<Response> {
     expect_schedule(&app, &body)?;
     let sent = send(&app, body, &headers).await?;
     let (status, accepted) = answer(&app, sent, &headers).await?;
@@ -38,7 +43,7 @@ pub(super) async fn schedule(State(app): State<App>, headers: HeaderMap, body: B
 #[utoipa::path(post, path = "/v1/tasks:batch", request_body(content = String, content_type = "application/x-ndjson"),
     responses((status = 200, description = "One Accepted or Problem a line", content_type = "application/x-ndjson"),
     (status = 413, body = Problem)))]
-pub(super) async fn batch(State(app): State<App>, body: Bytes) -> Answer<Response> {
+pub(super) async fn batch(State(app): State<App>, Body(body): Body) -> Answer<Response> {
     let lines: Vec<Bytes> = body
         .split(|byte| *byte == b'\n')
         .map(<[u8]>::trim_ascii)
@@ -126,7 +131,7 @@ pub(super) async fn cancel(
     State(app): State<App>,
     TaskPath(key): TaskPath,
     headers: HeaderMap,
-    body: Bytes,
+    Body(body): Body,
 ) -> Answer<Response> {
     let wanted: CancelBody = read(&body)?;
     let event = serde_json::json!({ "type": "cancel", "queue": key.queue.as_str(), "id": key.id.as_str() });
@@ -141,7 +146,7 @@ pub(super) async fn reschedule(
     State(app): State<App>,
     TaskPath(key): TaskPath,
     headers: HeaderMap,
-    body: Bytes,
+    Body(body): Body,
 ) -> Answer<Response> {
     let wanted: RescheduleBody = read(&body)?;
     let event =

@@ -1,0 +1,138 @@
+//! SIGKILL: nothing is lost, order stays, what runs twice says so, backoff goes on where it was.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use reqwest::Method;
+use serde_json::json;
+
+use super::dev::Dev;
+use super::sink::{Call, Sink};
+use super::until;
+
+const QUEUES: usize = 200;
+const EACH: usize = 50;
+const BATCH: usize = 2_000;
+
+/// `EACH` tasks for every queue, the earlier first, all due within some seconds.
+async fn produce(dev: &Dev, handler: &str) {
+    let base = jiff::Timestamp::now().as_millisecond() + 2_000;
+    let tasks: Vec<(usize, usize)> = (0..EACH).flat_map(|n| (0..QUEUES).map(move |q| (q, n))).collect();
+    for batch in tasks.chunks(BATCH) {
+        let line = |(queue, number): &(usize, usize)| {
+            let due = base + 40 * i64::try_from(*number).expect("small");
+            let due = jiff::Timestamp::from_millisecond(due).expect("a time");
+            json!({"queue": format!("q{queue}"), "id": format!("{number}"), "due_at": due.to_string(),
+                "handler": handler, "timeout": "4s"})
+            .to_string()
+        };
+        let body = batch.iter().map(line).collect::<Vec<_>>().join("\n");
+        let answer = dev.send(Method::POST, "/v1/tasks:batch", body, &[]).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        let accepted = answer.text.lines().filter(|line| line.contains("\"offset\"")).count();
+        assert_eq!(accepted, batch.len());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dev_killed_in_the_middle_of_ten_thousand_tasks_runs_each_in_order() {
+    let (dir, sink) = (tempfile::tempdir().expect("a folder"), Sink::start().await);
+    let dev = Dev::start(dir.path()).await;
+    produce(&dev, &sink.handler("work")).await;
+    let half = QUEUES * EACH / 2;
+    until("half of the tasks", || async { (sink.count() >= half).then_some(()) }).await;
+    dev.kill();
+    let killed = Instant::now();
+    assert!(sink.count() < QUEUES * EACH, "killed in the middle");
+
+    let dev = Dev::start(dir.path()).await;
+    let last = |queue: usize| format!("/v1/tasks/q{queue}/{}", EACH - 1);
+    for queue in 0..QUEUES {
+        until("the last task of every queue", || async {
+            (dev.get(&last(queue)).await.json["state"] == "succeeded").then_some(())
+        })
+        .await;
+    }
+    let mut by_queue: BTreeMap<String, Vec<Call>> = BTreeMap::new();
+    for call in sink.calls() {
+        by_queue.entry(call.queue().to_owned()).or_default().push(call);
+    }
+    assert_eq!(by_queue.len(), QUEUES);
+    let repeats: usize = by_queue.values().map(|calls| checked(calls, killed)).sum();
+    assert!(repeats <= QUEUES, "at most one open attempt a queue: {repeats} ran again");
+}
+
+/// Checks one queue's calls, and gives how many ran again.
+fn checked(calls: &[Call], killed: Instant) -> usize {
+    let mut expected = 0;
+    for (index, call) in calls.iter().enumerate() {
+        let number: usize = call.id().parse().expect("a number");
+        let before = index.checked_sub(1).map(|before| &calls[before]);
+        if let Some(before) = before {
+            let ended = before.ended.expect("every call ended");
+            assert!(ended <= call.started, "two calls of {} at once", call.queue());
+            assert!(before.token() < call.token(), "the token rises");
+        }
+        if call.attempt() > 1 {
+            assert!(killed <= call.started, "run again without a kill: {call:?}");
+            assert_eq!(call.header("dueline-previous-outcome"), "interrupted", "{call:?}");
+        }
+        if number == expected {
+            expected += 1;
+            continue;
+        }
+        assert_eq!(number + 1, expected, "out of order or lost: {call:?}");
+        let before = before.expect("something ran before");
+        assert!(before.started <= killed && call.attempt() > 1, "run twice without a word: {call:?}");
+        assert_eq!(call.header("webhook-id"), before.header("webhook-id"));
+    }
+    assert_eq!(expected, EACH, "tasks of {} were lost", calls[0].queue());
+    calls.len() - EACH
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_retrying_head_blocks_its_queue_and_keeps_its_backoff_over_a_kill() {
+    let (dir, sink) = (tempfile::tempdir().expect("a folder"), Sink::start().await);
+    let dev = Dev::start(dir.path()).await;
+    let far = json!({"max_attempts": 5, "initial": "1h", "max": "1h", "jitter": 0});
+    let near = json!({"max_attempts": 5, "initial": "3s", "max": "3s", "jitter": 0});
+    for (queue, handler, retry) in [("far", "fail", far), ("near", "flaky", near)] {
+        let handler = sink.handler(handler);
+        let head = json!({"queue": queue, "id": "head", "handler": handler, "retry": retry});
+        assert_eq!(dev.post("/v1/tasks", &head).await.status, 201);
+        let second = json!({"queue": queue, "id": "second", "handler": sink.handler("ok")});
+        assert_eq!(dev.post("/v1/tasks", &second).await.status, 201);
+    }
+    let mut promised = Vec::new();
+    for queue in ["far", "near"] {
+        let head = dev.task_in("retrying", queue, "head").await;
+        promised.push(head["next_at"].as_str().expect("a time").to_owned());
+    }
+    dev.kill();
+
+    let dev = Dev::start(dir.path()).await;
+    dev.task_in("succeeded", "near", "second").await;
+    let near = dev.get("/v1/tasks/near/head").await.json;
+    assert_eq!(near["attempts"].as_array().map(Vec::len), Some(2));
+    let (started, due) = (&near["attempts"][1]["started_at"], &promised[1]);
+    assert!(time(started.as_str().expect("a time")) >= time(due), "{started} is before {due}");
+    let order: Vec<_> = sink.calls().iter().filter(|call| call.queue() == "near").map(named).collect();
+    assert_eq!(order, ["head 1", "head 2", "second 1"]);
+
+    assert_eq!(dev.get("/v1/tasks/far/head").await.json["next_at"], promised[0].as_str());
+    let why = dev.get("/v1/tasks/far/second/explain").await.json;
+    assert_eq!(
+        (&why["reasons"][0]["code"], &why["earliest_start"]),
+        (&json!("behind_head"), &json!(promised[0]))
+    );
+    assert_eq!(sink.of("far", "head").len(), 1);
+    assert!(sink.of("far", "second").is_empty());
+}
+
+fn named(call: &Call) -> String {
+    format!("{} {}", call.id(), call.attempt())
+}
+
+fn time(text: &str) -> jiff::Timestamp {
+    text.parse().expect("a time of RFC 3339")
+}

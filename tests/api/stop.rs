@@ -1,0 +1,62 @@
+//! Stops and double starts: a running call gets to end, a second signal does not wait, a folder has one owner.
+
+use serde_json::json;
+
+use super::dev::{DUELINE, Dev, run};
+use super::sink::Sink;
+use super::until;
+
+async fn with_an_open_call() -> (tempfile::TempDir, Sink, Dev) {
+    let (dir, sink) = (tempfile::tempdir().expect("a folder"), Sink::start().await);
+    let dev = Dev::start(dir.path()).await;
+    let task = json!({"queue": "s", "id": "held", "handler": sink.handler("hold")});
+    assert_eq!(dev.post("/v1/tasks", &task).await.status, 201);
+    until("the call", || async { (sink.count() == 1).then_some(()) }).await;
+    (dir, sink, dev)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_lets_the_running_call_end_and_keeps_its_result() {
+    let (dir, sink, mut dev) = with_an_open_call().await;
+    dev.terminate();
+    until("the word of the stop", || async { dev.said().contains("stopping").then_some(()) }).await;
+    assert!(sink.calls()[0].ended.is_none(), "the call is still open");
+    let released = std::time::Instant::now();
+    sink.release();
+    assert_eq!(dev.ended().await.code(), Some(0), "{}", dev.said());
+    assert!(released.elapsed().as_secs() < 10, "stopped after {:?}", released.elapsed());
+
+    let dev = Dev::start(dir.path()).await;
+    let task = dev.task_in("succeeded", "s", "held").await;
+    assert_eq!(task["attempts"][0]["result"], "held");
+    assert_eq!(sink.count(), 1, "it ran once");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_signal_ends_it_at_once() {
+    let (_dir, _sink, mut dev) = with_an_open_call().await;
+    dev.terminate();
+    until("the word of the stop", || async { dev.said().contains("once more").then_some(()) }).await;
+    let asked = std::time::Instant::now();
+    dev.terminate();
+    assert_eq!(dev.ended().await.code(), Some(1), "{}", dev.said());
+    assert!(asked.elapsed().as_secs() < 5, "ended after {:?}", asked.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_dev_says_who_has_the_folder_or_the_port() {
+    let (dir, other) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    let dev = Dev::start(dir.path()).await;
+    let start = |data: &std::path::Path, listen: &str| {
+        let mut command = std::process::Command::new(DUELINE);
+        run(command.args(["dev", "--listen", listen, "--data"]).arg(data))
+    };
+    let same_folder = start(dir.path(), "127.0.0.1:0");
+    assert_eq!(same_folder.code, 1, "{same_folder:?}");
+    assert!(same_folder.err.contains(&format!("process {}", dev.pid())), "{same_folder:?}");
+    let same_port = start(other.path(), &dev.address);
+    assert_eq!(same_port.code, 1, "{same_port:?}");
+    assert!(same_port.err.contains(&format!("cannot listen on {}", dev.address)), "{same_port:?}");
+    assert!(same_port.err.contains("--listen"), "{same_port:?}");
+    assert_eq!(dev.get("/livez").await.status, 200);
+}

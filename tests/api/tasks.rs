@@ -1,0 +1,185 @@
+//! Tasks over HTTP: schedule, show, list, explain, cancel, reschedule, and what a repeat gives.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::dev::Dev;
+use super::sink::Sink;
+
+async fn started() -> (tempfile::TempDir, Sink, Dev) {
+    let (dir, sink) = (tempfile::tempdir().expect("a folder"), Sink::start().await);
+    let dev = Dev::start(dir.path()).await;
+    (dir, sink, dev)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_accepted_task_runs_and_its_result_is_kept() {
+    let (_dir, sink, dev) = started().await;
+    let task = json!({"queue": "kept", "id": "one", "handler": sink.handler("result"), "payload": {"user": 7},
+        "priority": 3, "collection": "tenant-7", "created_by": "billing"});
+    let accepted = dev.send(Method::POST, "/v1/tasks", task.to_string(), &[]).await;
+    assert_eq!((accepted.status.as_u16(), accepted.kind.as_str()), (202, "application/json"));
+    assert_eq!((&accepted.json["queue"], &accepted.json["id"]), (&json!("kept"), &json!("one")));
+    assert!(accepted.json["offset"].is_u64() && accepted.json["partition"].is_u64(), "{accepted:?}");
+
+    let shown = dev.task_in("succeeded", "kept", "one").await;
+    let attempt = &shown["attempts"][0];
+    assert_eq!((&attempt["attempt"], &attempt["outcome"]), (&json!(1), &json!("succeeded")));
+    assert_eq!(attempt["result"], "{\"sent\":17}");
+    assert_eq!(shown["payload"], json!({"user": 7}));
+    assert_eq!((&shown["priority"], &shown["collection"]), (&json!(3), &json!("tenant-7")));
+    assert_eq!(
+        (&shown["created_by"], &shown["events"][0]["decision"]),
+        (&json!("billing"), &json!("scheduled"))
+    );
+    assert_eq!(sink.of("kept", "one")[0].body, "{\"user\":7}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_of_any_kind_are_found_again() {
+    let (_dir, sink, dev) = started().await;
+    for (queue, id, path) in [
+        ("a/b c", "é%?#&", "a%2Fb%20c/%C3%A9%25%3F%23%26"),
+        ("..", "+", "%2E%2E/+"),
+        ("{x}", "\"quoted\\", "%7Bx%7D/%22quoted%5C"),
+    ] {
+        let task = json!({"queue": queue, "id": id, "handler": sink.handler("ok"), "delay": "1h"});
+        assert_eq!(dev.post("/v1/tasks", &task).await.status, 201, "{queue} {id}");
+        if queue != ".." {
+            let shown = dev.get(&format!("/v1/tasks/{path}")).await;
+            assert_eq!((&shown.json["queue"], &shown.json["id"]), (&json!(queue), &json!(id)));
+        }
+        let shown = dev.cli(&["task", "show", queue, id, "-o", "json"]);
+        let json: Value =
+            serde_json::from_str(&shown.out).unwrap_or_else(|_| panic!("{queue} {id}: {shown:?}"));
+        assert_eq!((&json["queue"], &json["id"]), (&json!(queue), &json!(id)));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cancel_and_reschedule_say_the_truth() {
+    let (_dir, sink, dev) = started().await;
+    let far = json!({"queue": "c", "id": "far", "delay": "1h", "handler": sink.handler("ok")});
+    assert_eq!(dev.post("/v1/tasks", &far).await.decision(), (201, "scheduled"));
+    let moved = dev.post("/v1/tasks/c/far/reschedule", &json!({"delay": "2h", "reason": "later"})).await;
+    assert_eq!(moved.decision(), (200, "rescheduled"));
+    assert_eq!(moved.json["decision"]["reason"], "later");
+    let cancelled = dev.post("/v1/tasks/c/far/cancel", &json!({"reason": "resolved"})).await;
+    assert_eq!(cancelled.decision(), (200, "cancelled"));
+    let shown = dev.get("/v1/tasks/c/far").await.json;
+    assert_eq!((&shown["state"], &shown["events"][0]["reason"]), (&json!("cancelled"), &json!("resolved")));
+
+    let now = json!({"queue": "c", "id": "now", "handler": sink.handler("ok")});
+    assert_eq!(dev.post("/v1/tasks", &now).await.status, 201);
+    dev.task_in("succeeded", "c", "now").await;
+    for verb in ["cancel", "reschedule"] {
+        let body = if verb == "cancel" { json!({}) } else { json!({"delay": "1s"}) };
+        let late = dev.post(&format!("/v1/tasks/c/now/{verb}"), &body).await;
+        assert_eq!(late.problem(), (409, "too_late"), "{verb}");
+        let unknown = dev.post(&format!("/v1/tasks/c/nobody-{verb}/{verb}"), &body).await;
+        assert_eq!(unknown.problem(), (404, "unknown_task"), "{verb}");
+    }
+    assert_eq!(dev.get("/v1/tasks/c/nobody").await.problem(), (404, "unknown_task"));
+    assert_eq!(dev.get("/v1/tasks/c/nobody/explain").await.problem(), (404, "unknown_task"));
+    assert!(sink.of("c", "far").is_empty(), "a cancelled task does not run");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repeat_changes_nothing_and_an_idempotency_key_makes_one() {
+    let (_dir, sink, dev) = started().await;
+    let task = json!({"queue": "r", "id": "one", "delay": "1h", "handler": sink.handler("ok")});
+    assert_eq!(dev.post("/v1/tasks", &task).await.decision(), (201, "scheduled"));
+    assert_eq!(dev.post("/v1/tasks", &task).await.decision(), (200, "repeated"));
+    let other = json!({"queue": "r", "id": "one", "delay": "2h", "handler": sink.handler("ok")});
+    assert_eq!(dev.post("/v1/tasks", &other).await.decision(), (201, "replaced"));
+
+    let body = json!({"queue": "r", "delay": "1h", "handler": sink.handler("ok")}).to_string();
+    let keyed = |key| [("prefer", "wait=20"), ("idempotency-key", key)];
+    let first = dev.send(Method::POST, "/v1/tasks", body.clone(), &keyed("k1")).await;
+    let again = dev.send(Method::POST, "/v1/tasks", body.clone(), &keyed("k1")).await;
+    let another = dev.send(Method::POST, "/v1/tasks", body, &keyed("k2")).await;
+    assert_eq!((first.decision(), again.decision()), ((201, "scheduled"), (200, "repeated")));
+    assert_eq!(first.json["id"], again.json["id"]);
+    assert_eq!(another.decision(), (201, "scheduled"));
+    assert_ne!(first.json["id"], another.json["id"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn explain_names_the_head_that_a_task_waits_behind() {
+    let (_dir, sink, dev) = started().await;
+    let retry = json!({"max_attempts": 3, "initial": "1h", "max": "1h", "jitter": 0});
+    let head = json!({"queue": "e", "id": "head", "handler": sink.handler("fail"), "retry": retry});
+    dev.post("/v1/tasks", &head).await;
+    dev.post("/v1/tasks", &json!({"queue": "e", "id": "second", "handler": sink.handler("ok")})).await;
+    let head = dev.task_in("retrying", "e", "head").await;
+    let why = dev.get("/v1/tasks/e/second/explain").await.json;
+    assert_eq!((&why["state"], &why["earliest_start"]), (&json!("scheduled"), &head["next_at"]));
+    assert_eq!(why["reasons"][0]["code"], "behind_head");
+    let detail = why["reasons"][0]["detail"].as_str().expect("a sentence");
+    assert!(detail.contains("head") && detail.contains("retrying on attempt 1"), "{detail}");
+    let own = dev.get("/v1/tasks/e/head/explain").await.json;
+    assert_eq!((&own["reasons"][0]["code"], &own["earliest_start"]), (&json!("retrying"), &head["next_at"]));
+
+    let queue = dev.get("/v1/queues/e").await.json;
+    assert_eq!(
+        (&queue["ready"], &queue["running"], &queue["next_try"]),
+        (&json!(2), &json!(0), &head["next_at"])
+    );
+    let all = dev.get("/v1/queues").await.json;
+    assert_eq!(all["queues"][0], queue);
+    dev.post("/v1/tasks", &json!({"queue": "far", "id": "far", "delay": "1h", "handler": "log"})).await;
+    let far = dev.get("/v1/tasks/far/far/explain").await.json;
+    assert_eq!(far["reasons"][0]["code"], "not_due");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_of_a_list_hold_every_task_once() {
+    let (_dir, _sink, dev) = started().await;
+    let lines = (0..25).map(|n| {
+        json!({"queue": format!("l{}", n % 3), "id": n.to_string(), "delay": "1h", "handler": "log"})
+            .to_string()
+    });
+    let batch = lines.collect::<Vec<_>>().join("\n") + "\n\n{\"nonsense\n";
+    let answer = dev.send(Method::POST, "/v1/tasks:batch", batch, &[]).await;
+    assert_eq!((answer.status.as_u16(), answer.text.lines().count()), (200, 26));
+    assert!(answer.text.lines().last().is_some_and(|line| line.contains("not_json")), "{}", answer.text);
+    for n in 0..25 {
+        dev.task_in("scheduled", &format!("l{}", n % 3), &n.to_string()).await;
+    }
+    for (filter, expected) in
+        [("", 25), ("&queue=l1", 8), ("&state=running", 0), ("&handler=log&state=scheduled", 25)]
+    {
+        let (mut found, mut token) = (Vec::new(), String::new());
+        loop {
+            let page = dev.get(&format!("/v1/tasks?page_size=4{filter}{token}")).await.json;
+            let tasks = page["tasks"].as_array().expect("tasks").clone();
+            assert!(tasks.len() <= 4);
+            found.extend(tasks.iter().map(|task| task["id"].as_str().expect("an id").to_owned()));
+            let Some(next) = page["next_page_token"].as_str() else { break };
+            token = format!("&page_token={next}");
+        }
+        let listed = found.len();
+        found.sort();
+        found.dedup();
+        assert_eq!((listed, found.len()), (expected, expected), "{filter}");
+    }
+    let none = dev.get("/v1/tasks?to=2020-01-01T00:00:00Z&from=2019-12-01T00:00:00Z").await.json;
+    assert_eq!(none["tasks"], json!([]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_ends_with_202_when_nothing_is_asked_for_and_shards_and_handlers_are_listed() {
+    let (_dir, _sink, dev) = started().await;
+    let task = json!({"queue": "w", "id": "w", "delay": "1h", "handler": "log"}).to_string();
+    for (prefer, status) in [("return=minimal", 202), ("wait=20", 200)] {
+        let answer = dev.send(Method::POST, "/v1/tasks", task.clone(), &[("prefer", prefer)]).await;
+        assert_eq!(answer.status, status, "{prefer}");
+    }
+    let shards = dev.get("/v1/shards").await.json;
+    let shards = shards.as_array().expect("a list");
+    assert!(!shards.is_empty() && shards.iter().all(|shard| shard["phase"] == "running"), "{shards:?}");
+    let instances = dev.get("/v1/instances").await.json;
+    assert_eq!((instances.as_array().map(Vec::len), &instances[0]["alive"]), (Some(1), &json!(true)));
+    assert_eq!(dev.get("/v1/handlers").await.json[0]["name"], "log");
+    assert_eq!(dev.get("/v1/rejected").await.json, json!([]));
+}
