@@ -126,6 +126,18 @@ impl<S: Sync> FromRequestParts<S> for QueuePath {
     }
 }
 
+/// A request that takes no parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NoParams;
+
+impl<S: Sync> FromRequestParts<S> for NoParams {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<NoParams, Problem> {
+        Params::read(parts.uri.query(), &[]).map(|_| NoParams)
+    }
+}
+
 fn queue_of(parts: &Parts) -> Result<QueueName, Problem> {
     name(parts, 2, "queue", QueueName::new)
 }
