@@ -164,6 +164,9 @@ mod servers {
         due: PreparedStatement,
     }
 
+    /// shard, bucket, ready_at, task, kind, data
+    type DueColumns = (i32, i64, i64, i64, i8, &'static str);
+
     const DATA: &str =
         "{\"bench\":\"about as long as the rows of one fact about a task are, in plain text\"}";
 
@@ -206,7 +209,7 @@ mod servers {
             .map(|index| group * CHUNK * shards + index * shards + shard)
             .filter(|task| *task < load.tasks)
             .collect();
-        let mut by_bucket: std::collections::BTreeMap<i64, Vec<(i32, i64, i64, i64, i8, &str)>> =
+        let mut by_bucket: std::collections::BTreeMap<i64, Vec<DueColumns>> =
             std::collections::BTreeMap::new();
         for task in &tasks {
             let at = load.due_at(*task);

@@ -7,6 +7,7 @@ use super::output::{self, Format};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: dueline bench pipeline --tasks 20000\n\
 Example on servers: dueline bench pipeline --kafka 127.0.0.1:9092 --cassandra 127.0.0.1:9042 -o json")]
+#[group(skip)]
 pub(super) struct Args {
     #[command(flatten)]
     bench: crate::bench::Args,

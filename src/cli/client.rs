@@ -34,6 +34,11 @@ impl Client {
             Exit::Usage.with(format!("the token file {}: {error}", file.display()))
         })?;
         let server = global.server.trim_end_matches('/').to_owned();
+        let url = reqwest::Url::parse(&server);
+        if !url.is_ok_and(|url| matches!(url.scheme(), "http" | "https")) {
+            let text = format!("the server {server:?} is no URL such as http://127.0.0.1:7420");
+            return Err(Exit::Usage.with(text));
+        }
         Ok(Client { http, server, token: token.map(|token| token.trim().to_owned()) })
     }
 
@@ -81,10 +86,11 @@ impl Client {
         let answer = request.send().await.map_err(|error| self.unreachable(&error))?;
         let status = answer.status();
         let text = answer.text().await.map_err(|error| self.unreachable(&error))?;
-        let value: Value = serde_json::from_str(&text).unwrap_or(Value::Null);
+        let value: Result<Value, _> = serde_json::from_str(&text);
         if status.is_success() {
-            return Ok(value);
+            return value.map_err(|error| Exit::Error.with(format!("the answer cannot be read: {error}")));
         }
+        let value = value.unwrap_or(Value::Null);
         let detail =
             value["detail"].as_str().map_or_else(|| format!("the server answered {status}"), str::to_owned);
         Err(exit_of(status).with(detail))
@@ -117,6 +123,15 @@ fn exit_of(status: StatusCode) -> Exit {
 }
 
 /// `/v1/tasks/{queue}/{id}` with both percent-encoded.
-pub(super) fn task_path(queue: &str, id: &str) -> String {
-    format!("/v1/tasks/{}/{}", crate::wire::row::percent_encode(queue), crate::wire::row::percent_encode(id))
+pub(super) fn task_path(queue: &str, id: &str) -> anyhow::Result<String> {
+    Ok(format!("/v1/tasks/{}/{}", segment(queue)?, segment(id)?))
+}
+
+/// A name as a segment of a path. Dots alone walk through a path however they are encoded: no client can send them.
+pub(super) fn segment(name: &str) -> anyhow::Result<String> {
+    if matches!(name, "." | "..") {
+        let text = format!("{name:?} cannot stand in a URL: list its tasks with `dueline task list`");
+        return Err(Exit::Usage.with(text));
+    }
+    Ok(crate::wire::row::percent_encode(name))
 }

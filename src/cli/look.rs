@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::Global;
-use super::client::Client;
+use super::client::{Client, segment};
 use super::task::{many, one};
 
 /// Look at queues with ready tasks.
@@ -70,7 +70,7 @@ pub(super) async fn queue(global: &Global, verb: Queue) -> anyhow::Result<()> {
             many(global.output, &queues, line_of_queue)
         }
         Queue::Show { queue } => {
-            let path = format!("/v1/queues/{}", crate::wire::row::percent_encode(&queue));
+            let path = format!("/v1/queues/{}", segment(&queue)?);
             one(global.output, &client.get(&path, &[]).await?, line_of_queue)
         }
     }

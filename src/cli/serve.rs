@@ -21,6 +21,8 @@ pub(super) struct Args {}
 /// First and longest wait between tries to reach the servers.
 const WAIT_FIRST: Duration = Duration::from_millis(500);
 const WAIT_MAX: Duration = Duration::from_secs(5);
+/// Time for answers under way once the node has stopped: whoever sent half a request is not waited for.
+const LAST_ANSWERS: Duration = Duration::from_secs(2);
 
 pub(super) async fn run(global: &Global, _args: Args) -> anyhow::Result<()> {
     let config = super::config::with_servers(global, Vec::new())?.config;
@@ -97,7 +99,7 @@ pub(super) async fn until_stopped(
 ) -> anyhow::Result<()> {
     let server = Server::new();
     let (stop, stopping) = tokio::sync::oneshot::channel::<()>();
-    let served = {
+    let mut served = {
         let server = server.clone();
         tokio::spawn(async move {
             let stopping = async {
@@ -119,7 +121,7 @@ pub(super) async fn until_stopped(
     let _ = stop.send(());
     let in_order = async {
         node.stop().await;
-        served.await
+        tokio::time::timeout(LAST_ANSWERS, &mut served).await.unwrap_or(Ok(Ok(())))
     };
     tokio::select! {
         served = in_order => Ok(served??),

@@ -99,22 +99,22 @@ pub(super) async fn run(global: &Global, verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::Schedule(wanted) => schedule::run(&client, format, *wanted).await,
         Verb::Show(task) => {
-            let found = client.get(&task_path(&task.queue, &task.id), &[]).await?;
+            let found = client.get(&task_path(&task.queue, &task.id)?, &[]).await?;
             one(format, &found, shown)
         }
         Verb::List(wanted) => list(&client, format, wanted).await,
         Verb::Cancel(wanted) => {
-            let path = task_path(&wanted.task.queue, &wanted.task.id) + "/cancel";
+            let path = task_path(&wanted.task.queue, &wanted.task.id)? + "/cancel";
             let body = given([("reason", wanted.reason)]);
             decided(format, &client.post(&path, body, Some(WAIT_S)).await?)
         }
         Verb::Reschedule(wanted) => {
-            let path = task_path(&wanted.task.queue, &wanted.task.id) + "/reschedule";
+            let path = task_path(&wanted.task.queue, &wanted.task.id)? + "/reschedule";
             let body = given([("due_at", wanted.due_at), ("delay", wanted.delay), ("reason", wanted.reason)]);
             decided(format, &client.post(&path, body, Some(WAIT_S)).await?)
         }
         Verb::Explain(task) => {
-            let path = task_path(&task.queue, &task.id) + "/explain";
+            let path = task_path(&task.queue, &task.id)? + "/explain";
             one(format, &client.get(&path, &[]).await?, explained)
         }
     }

@@ -22,6 +22,7 @@ use crate::model::{
 use super::effect::{CallOrder, Effect, Observation, inline};
 use super::fold::Counts;
 use super::input::{CallEnd, Failure};
+use super::queue::Queue;
 use super::window::Status;
 use super::writes::Purpose;
 use super::{Engine, Stage};
@@ -207,7 +208,9 @@ impl Engine {
             return;
         };
         let (name, handler) = (task.key.queue.clone(), task.content.handler.clone());
-        if let (Ok(Some(bytes)), true) = (&payload, self.may_start() && !self.intake.is_frozen(place)) {
+        let is_head = self.queues.by_name.get(&name).and_then(Queue::head) == Some(place);
+        let may_start = self.may_start() && is_head && !self.intake.is_frozen(place);
+        if let (Ok(Some(bytes)), true) = (&payload, may_start) {
             return self.write_start(place, bytes.clone());
         }
         if !matches!(payload, Ok(Some(_))) {

@@ -268,13 +268,14 @@ impl Engine {
         self.observe(Observation::Stopped(why));
     }
 
-    /// Ends the catch-up when everything accepted before it is applied, or the log has been away for long.
+    /// Ends the catch-up when everything accepted before it is applied and what is ready of it is in memory, or the log has been away for long.
     pub(super) fn catch_up(&mut self) {
         self.read_end_when_due();
         if self.stage != Stage::CatchingUp {
             return;
         }
-        let reached = self.commit.target.is_some_and(|target| self.commit.next_offset() >= target);
+        let applied = self.commit.target.is_some_and(|target| self.commit.next_offset() >= target);
+        let reached = applied && (self.window.cursor().ready_at > self.now.wall || self.window.is_full());
         let away = self.catch_up_timeout().is_some_and(|at| at <= self.now.boot);
         if reached || away {
             self.stage = Stage::Running;

@@ -261,7 +261,12 @@ impl Window {
 
     /// Whether there is room for another page, and none is being read.
     pub(super) fn may_read(&self) -> bool {
-        self.reading.is_none() && self.units < self.budget - self.budget / 4
+        self.reading.is_none() && !self.is_full()
+    }
+
+    /// Whether there is no room for another page.
+    pub(super) fn is_full(&self) -> bool {
+        self.units >= self.budget - self.budget / 4
     }
 
     pub(super) fn is_reading(&self) -> bool {

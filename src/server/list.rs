@@ -224,7 +224,7 @@ const VALUE_BYTES_MAX: usize = 4 * 1024;
 
 /// The newest rejected records, at most 100 a partition: embedded only; on Kafka read the rejected topic itself.
 #[utoipa::path(get, path = "/v1/rejected", responses((status = 200, body = Vec<RejectedView>), (status = 501, body = Problem)))]
-pub(super) async fn rejected(app: App, _none: NoParams) -> Answer<Json<Vec<RejectedView>>> {
+pub(super) async fn rejected(app: App, _: NoParams) -> Answer<Json<Vec<RejectedView>>> {
     let Some(log) = app.node.embedded_log() else {
         let config = app.node.config();
         let topic = Topic::Rejected.name(&config.topics.prefix);

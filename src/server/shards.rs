@@ -66,7 +66,7 @@ fn view_of(app: &App, shard: Shard, queue: &engine::QueueView) -> QueueView {
 pub(super) async fn queue(
     app: App,
     QueuePath(queue): QueuePath,
-    _none: NoParams,
+    _: NoParams,
     OriginalUri(uri): OriginalUri,
     headers: HeaderMap,
 ) -> Answer<Response> {
@@ -85,7 +85,7 @@ pub(super) async fn queue(
 #[utoipa::path(get, path = "/v1/shards", responses((status = 200, body = Vec<ShardView>), (status = 503, body = Problem)))]
 pub(super) async fn shards(
     app: App,
-    _none: NoParams,
+    _: NoParams,
     OriginalUri(uri): OriginalUri,
     headers: HeaderMap,
 ) -> Answer<Json<Vec<ShardView>>> {
@@ -156,7 +156,7 @@ async fn from_store(app: &App, shard: Shard) -> Answer<ShardView> {
 
 /// Every instance with a heartbeat in the last hour.
 #[utoipa::path(get, path = "/v1/instances", responses((status = 200, body = Vec<InstanceView>), (status = 503, body = Problem)))]
-pub(super) async fn instances(app: App, _none: NoParams) -> Answer<Json<Vec<InstanceView>>> {
+pub(super) async fn instances(app: App, _: NoParams) -> Answer<Json<Vec<InstanceView>>> {
     let instances = app.node.store().instances().await?;
     let view = |one: crate::store::Instance| InstanceView {
         alive: hop::alive(&app, &one),
@@ -172,7 +172,7 @@ pub(super) async fn instances(app: App, _none: NoParams) -> Answer<Json<Vec<Inst
 
 /// The handlers of this instance.
 #[utoipa::path(get, path = "/v1/handlers", responses((status = 200, body = Vec<HandlerView>)))]
-pub(super) async fn handlers(app: App, _none: NoParams) -> Json<Vec<HandlerView>> {
+pub(super) async fn handlers(app: App, _: NoParams) -> Json<Vec<HandlerView>> {
     let view = |(name, kind, policy): (&crate::model::HandlerName, &'static str, crate::dispatch::Policy)| {
         HandlerView {
             name: name.to_string(),

@@ -34,7 +34,7 @@ use super::{Answer, App, hop, limits};
     (status = 400, body = Problem), (status = 409, body = Problem), (status = 503, body = Problem)))]
 pub(super) async fn schedule(
     app: App,
-    _none: NoParams,
+    _: NoParams,
     headers: HeaderMap,
     Body(body): Body,
 ) -> Answer<Response> {
@@ -48,7 +48,7 @@ pub(super) async fn schedule(
 #[utoipa::path(post, path = "/v1/tasks:batch", request_body(content = String, content_type = "application/x-ndjson"),
     responses((status = 200, description = "One Accepted or Problem a line", content_type = "application/x-ndjson"),
     (status = 413, body = Problem)))]
-pub(super) async fn batch(app: App, _none: NoParams, Body(body): Body) -> Answer<Response> {
+pub(super) async fn batch(app: App, _: NoParams, Body(body): Body) -> Answer<Response> {
     let lines: Vec<Bytes> = body
         .split(|byte| *byte == b'\n')
         .map(<[u8]>::trim_ascii)
@@ -85,7 +85,7 @@ pub(super) async fn batch(app: App, _none: NoParams, Body(body): Body) -> Answer
 /// Show a task: its state, every attempt, its result, and every event about it.
 #[utoipa::path(get, path = "/v1/tasks/{queue}/{id}", params(("queue" = String, Path), ("id" = String, Path)), responses(
     (status = 200, body = TaskView), (status = 404, body = Problem), (status = 503, body = Problem)))]
-pub(super) async fn show(app: App, TaskPath(key): TaskPath, _none: NoParams) -> Answer<Json<TaskView>> {
+pub(super) async fn show(app: App, TaskPath(key): TaskPath, _: NoParams) -> Answer<Json<TaskView>> {
     let found = find(&app, &key).await?;
     let mut view = found.view;
     if view.payload.is_none() {
@@ -156,7 +156,7 @@ pub(super) struct RescheduleBody {
 pub(super) async fn cancel(
     app: App,
     TaskPath(key): TaskPath,
-    _none: NoParams,
+    _: NoParams,
     headers: HeaderMap,
     Body(body): Body,
 ) -> Answer<Response> {
@@ -174,7 +174,7 @@ pub(super) async fn cancel(
 pub(super) async fn reschedule(
     app: App,
     TaskPath(key): TaskPath,
-    _none: NoParams,
+    _: NoParams,
     headers: HeaderMap,
     Body(body): Body,
 ) -> Answer<Response> {
@@ -219,7 +219,7 @@ async fn change(
 pub(super) async fn explain(
     app: App,
     TaskPath(key): TaskPath,
-    _none: NoParams,
+    _: NoParams,
     OriginalUri(uri): OriginalUri,
     headers: HeaderMap,
 ) -> Answer<Response> {

@@ -20,7 +20,7 @@ async fn exit_codes_tell_what_happened() {
     dev.task_in("succeeded", "x", "now").await;
     let not_json = [&schedule[..], &["bad", "--payload", "{x"]].concat();
     let no_time = [&schedule[..], &["bad", "--due-at", "tomorrow"]].concat();
-    let cases: [(&[&str], i32); 16] = [
+    let cases: [(&[&str], i32); 17] = [
         (&["task", "reschedule", "x", "far", "--delay", "2h", "--reason", "later"], 0),
         (&["task", "cancel", "x", "far", "--reason", "resolved"], 0),
         (&["task", "cancel", "x", "now"], 4),
@@ -34,6 +34,7 @@ async fn exit_codes_tell_what_happened() {
         (&["--server", "http://127.0.0.1:1", "task", "list"], 6),
         (&["--token-file", "/nowhere/token", "task", "list"], 2),
         (&["--server", "not a url", "task", "list"], 2),
+        (&["task", "show", "..", "id"], 2),
         (&not_json, 2),
         (&no_time, 2),
         (&["task", "schedule", "--handler", "nobody"], 2),
@@ -112,14 +113,14 @@ fn a_bad_config_is_told_with_the_nearest_key() {
     for verb in ["check", "show"] {
         let ran = dueline(&["config", verb, "--config", path]);
         assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{ran:?}");
-        assert!(ran.err.contains("leese") && ran.err.contains("lease\""), "{ran:?}");
+        assert!(ran.err.contains("leese") && ran.err.contains("did you mean ownership.lease?"), "{ran:?}");
         assert!(ran.err.contains("payload_bytes"), "every problem at once: {ran:?}");
     }
     assert_eq!(dueline(&["config", "check", "--config", "/nowhere/dueline.toml"]).code, 2);
     std::fs::write(&file, "[ownership]\nlease = \"9s\"\n").expect("written");
     assert_eq!(dueline(&["config", "check", "--config", path]).code, 0);
     let shown = dueline(&["config", "show", "--config", path]);
-    let line = shown.out.lines().find(|line| line.starts_with("ownership.lease"));
+    let line = shown.out.lines().find(|line| line.starts_with("lease"));
     assert!(line.is_some_and(|line| line.contains("9s") && line.contains(path)), "{line:?}");
 }
 

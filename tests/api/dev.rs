@@ -1,14 +1,16 @@
 //! A `dueline dev` of a test: started on a free port, ended by its process id however the test ends.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
 
-use super::until;
+use super::{PATIENCE, until};
 
 /// The binary under test.
 pub(crate) const DUELINE: &str = env!("CARGO_BIN_EXE_dueline");
@@ -179,11 +181,30 @@ pub(crate) struct Ran {
     pub(crate) err: String,
 }
 
-/// Runs a command to its end.
+/// Runs a command to its end; one that does not end is ended and has no code.
 pub(crate) fn run(command: &mut Command) -> Ran {
-    let Output { status, stdout, stderr } = command.stdin(Stdio::null()).output().expect("the command runs");
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
-    Ran { code: status.code().unwrap_or(-1), out: text(stdout), err: text(stderr) }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the command starts");
+    let (out, err) = (whole(child.stdout.take()), whole(child.stderr.take()));
+    let deadline = Instant::now() + PATIENCE;
+    let mut status = None;
+    while status.is_none() && Instant::now() < deadline {
+        status = child.try_wait().ok().flatten();
+        std::thread::sleep(Duration::from_millis(3));
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    let code = status.and_then(|status| status.code()).unwrap_or(-1);
+    Ran { code, out: out.join().expect("read"), err: err.join().expect("read") }
+}
+
+/// Reads a pipe to its end.
+fn whole(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut text = String::new();
+        pipe.expect("piped").read_to_string(&mut text).expect("text");
+        text
+    })
 }
 
 /// Runs the binary without a server.

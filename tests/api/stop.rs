@@ -1,6 +1,7 @@
 //! Stops and double starts: a running call gets to end, a second signal does not wait, a folder has one owner.
 
 use serde_json::json;
+use tokio::io::AsyncWriteExt;
 
 use super::dev::{DUELINE, Dev, run};
 use super::sink::Sink;
@@ -41,6 +42,23 @@ async fn a_second_signal_ends_it_at_once() {
     dev.terminate();
     assert_eq!(dev.ended().await.code(), Some(1), "{}", dev.said());
     assert!(asked.elapsed().as_secs() < 5, "ended after {:?}", asked.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn half_a_request_does_not_hold_up_a_stop() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut dev = Dev::start(dir.path()).await;
+    let mut open = Vec::new();
+    for part in ["", "POST /v1/tasks HTTP/1.1\r\n", "POST /v1/tasks HTTP/1.1\r\ncontent-length: 9\r\n\r\n{"] {
+        let mut stream = tokio::net::TcpStream::connect(&dev.address).await.expect("connected");
+        stream.write_all(part.as_bytes()).await.expect("sent");
+        open.push(stream);
+    }
+    assert_eq!(dev.get("/livez").await.status, 200);
+    let asked = std::time::Instant::now();
+    dev.terminate();
+    assert_eq!(dev.ended().await.code(), Some(0), "{}", dev.said());
+    assert!(asked.elapsed().as_secs() < 10, "stopped after {:?}", asked.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

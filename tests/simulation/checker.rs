@@ -142,7 +142,7 @@ fn repeats_are_explained(calls: &[&Call], verdict: &mut Verdict) {
 
 /// One owner does not try more often than the policy allows.
 fn attempts_are_counted(calls: &[&Call], verdict: &mut Verdict) {
-    let failed = |call: &&&Call| matches!(call.ended, Some((_, Outcome::Retryable)));
+    let failed = |call: &&&Call| !call.broken_off && matches!(call.ended, Some((_, Outcome::Retryable)));
     let mut failures: BTreeMap<u64, u32> = BTreeMap::new();
     for call in calls.iter().filter(failed) {
         let count = failures.entry(call.token.epoch.0).or_insert(0);

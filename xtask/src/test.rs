@@ -10,6 +10,7 @@
 //! | DUELINE_TEST_KAFKA, DUELINE_TEST_CASSANDRA | host:port |
 //! | DUELINE_TEST_PYTHON | a Python with `confluent_kafka` and `kafka` |
 //! | DUELINE_TEST_KCAT | the program |
+//! | DUELINE_TEST_XTASK | this program: `servers stop\|start kafka\|cassandra` for tests of faults |
 
 use crate::servers::{self, Up};
 use crate::{clients, packages, say, workspace};
@@ -57,6 +58,7 @@ fn test_on_servers(options: &Options) -> Result<Tally> {
         ("DUELINE_TEST_CASSANDRA", up.cassandra.clone().into()),
         ("DUELINE_TEST_PYTHON", clients.python.into()),
         ("DUELINE_TEST_KCAT", clients.kcat.into()),
+        ("DUELINE_TEST_XTASK", std::env::current_exe().context("the path of this program")?.into()),
     ];
     let tally = test(options, &variables);
     let ended = end(&up);

@@ -200,6 +200,8 @@ impl Options {
             ("compression.type", "lz4"),
             ("linger.ms", "2"),
             ("batch.size", "262144"),
+            // The topics say what is too large: whatever the schedule topic lets in has to reach the rejected one.
+            ("message.max.bytes", "67108864"),
             ("queue.buffering.max.messages", "100000"),
             ("queue.buffering.max.kbytes", "65536"),
             ("topic.metadata.propagation.max.ms", "10000"),

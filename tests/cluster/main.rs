@@ -1,0 +1,22 @@
+//! The product as its users meet it: processes of `dueline serve` on a real Kafka and a real Cassandra, records from
+//! clients nobody here wrote, and an HTTP server that keeps its own record of what it was called for.
+//!
+//! `cargo xtask test` sets DUELINE_TEST_KAFKA, DUELINE_TEST_CASSANDRA, DUELINE_TEST_PYTHON, DUELINE_TEST_KCAT and
+//! DUELINE_TEST_XTASK; without servers every test says loudly that it was skipped. DUELINE_LONG=1 keeps servers away
+//! for a minute.
+#![cfg(all(feature = "kafka", feature = "cassandra"))]
+
+mod away;
+mod cancels;
+mod checker;
+mod client;
+mod clock;
+mod instance;
+mod ledger;
+mod poison;
+mod servers;
+mod setup;
+mod sink;
+mod site;
+mod survive;
+mod topic;
