@@ -30,7 +30,7 @@ async fn cancels_made_while_nobody_runs_win() {
         until("what is due at once has run", 30, || site.sink.done() == QUEUES).await;
         instances.into_iter().for_each(Instance::kill);
         assert!(wall_ms() < due, "the machine is too slow for this test: tasks came due before the kill");
-        let cancelled = |n: usize| n % 2 == 0;
+        let cancelled = |n: usize| n.is_multiple_of(2);
         let every_second = (0..QUEUES * TASKS_PER_QUEUE).filter(|n| cancelled(n / QUEUES));
         let cancels =
             every_second.map(|n| Planned::cancel(0, &queue(n % QUEUES), &format!("t-{}", n / QUEUES)));

@@ -142,7 +142,8 @@ async fn three_instances_survive_a_kill_and_a_stop() {
 
 /// All malformed records and nothing else, bytes untouched, each with where it lay and why it is there.
 pub(crate) async fn rejected_are_those_that_are_malformed(site: &Site, sent: &[Sent]) {
-    let mut wanted: BTreeMap<(Option<Vec<u8>>, Option<Vec<u8>>), usize> = BTreeMap::new();
+    type KeyAndValue = (Option<Vec<u8>>, Option<Vec<u8>>);
+    let mut wanted: BTreeMap<KeyAndValue, usize> = BTreeMap::new();
     for sent in sent.iter().filter(|sent| sent.planned.asks == Asks::Nonsense) {
         *wanted.entry((sent.planned.key.clone(), sent.planned.value.clone())).or_default() += 1;
     }

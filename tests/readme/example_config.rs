@@ -37,6 +37,28 @@ fn the_example_is_a_configuration_with_the_defaults() {
 }
 
 #[test]
+fn what_the_example_comments_out_is_a_configuration_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let secret = dir.path().join("secret");
+    std::fs::write(&secret, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n").unwrap();
+    let text = include_str!("../../docs/dueline.example.toml");
+    let lines = text.lines().map(|line| match line.strip_prefix("# ") {
+        Some(rest)
+            if rest.starts_with('[') || rest.split_once(" = ").is_some_and(|(key, _)| !key.contains(' ')) =>
+        {
+            let path = rest.split('"').find(|part| part.starts_with("/run/secrets/"));
+            path.map_or(rest.to_owned(), |path| rest.replace(path, &secret.display().to_string()))
+        }
+        _ => line.to_owned(),
+    });
+    let whole = dir.path().join("dueline.toml");
+    std::fs::write(&whole, lines.collect::<Vec<_>>().join("\n")).unwrap();
+    dueline(&["config", "check", "--config", whole.to_str().unwrap()]);
+    let handlers = dueline(&["config", "show", "--config", whole.to_str().unwrap()]);
+    assert!(handlers.contains("to-topic") && handlers.contains("SCRAM-SHA-512"), "{handlers}");
+}
+
+#[test]
 fn the_example_names_every_key() {
     let page = include_str!("../../docs/configuration.md");
     let example = include_str!("../../docs/dueline.example.toml");
