@@ -48,7 +48,7 @@ pub(super) struct Global {
     )]
     server: String,
     /// File with the token for the HTTP interface; for client verbs.
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, env = "DUELINE_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// How data is written.
     #[arg(short, long, global = true, value_enum, default_value = "text")]

@@ -1,13 +1,19 @@
 //! The HTTP API: any instance answers; what only a shard's owner knows is asked of it by one hop.
 //!
+//! ```text
+//! listen (bounds on connections) → guard (bounds on requests) → tasks · list · shards → node
+//!                                                                  └ hop ── Dueline-Hop: 1 ──▶ another instance
+//! ```
 //! Holds no state. Asking for something writes a schedule event to the log like any other producer; the answer can wait
 //! until it is decided (`Prefer: wait=N`). Errors are `application/problem+json`.
 
 mod body;
+mod guard;
 mod health;
 mod hop;
 mod limits;
 mod list;
+mod listen;
 mod params;
 mod problem;
 mod produce;
@@ -15,20 +21,40 @@ mod shards;
 mod tasks;
 mod views;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, StatusCode, Uri};
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{get, post};
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use utoipa::OpenApi;
 
 use crate::node::Node;
 
 use problem::Problem;
 
-/// What handlers share.
+/// The HTTP interface of an instance. Clones are the same one.
+#[derive(Clone)]
+pub struct Server {
+    shared: Arc<Shared>,
+}
+
+/// What all requests share.
+struct Shared {
+    node: OnceLock<Node>,
+    /// Asks other instances.
+    http: reqwest::Client,
+    /// One permit a request.
+    requests: Semaphore,
+    stopping: AtomicBool,
+}
+
+/// What handlers share once the node is there.
 #[derive(Clone)]
 struct App {
     node: Node,
@@ -37,22 +63,61 @@ struct App {
 
 type Answer<T> = Result<T, Problem>;
 
-/// Serves until `stop` is ready, then answers what is under way.
-///
-/// # Errors
-/// When the listener fails.
-pub async fn run(
-    node: Node,
-    listener: TcpListener,
-    stop: impl Future<Output = ()> + Send + 'static,
-) -> anyhow::Result<()> {
-    let http = reqwest::Client::builder().no_proxy().timeout(limits::HOP_TIMEOUT).build()?;
-    let app = router(App { node, http });
-    axum::serve(listener, app).with_graceful_shutdown(stop).await?;
-    Ok(())
+impl Default for Server {
+    fn default() -> Server {
+        Server::new()
+    }
 }
 
-fn router(app: App) -> Router {
+impl Server {
+    /// An interface that answers `starting` until [`Server::open`]; it is alive from the first moment, so that nobody
+    /// restarts a process for waiting.
+    pub fn new() -> Server {
+        let shared = Shared {
+            node: OnceLock::new(),
+            http: hop::client(),
+            requests: Semaphore::new(limits::REQUESTS_MAX),
+            stopping: AtomicBool::new(false),
+        };
+        Server { shared: Arc::new(shared) }
+    }
+
+    /// Answers for this node from now on. A second node is not taken.
+    pub fn open(&self, node: Node) {
+        let _ = self.shared.node.set(node);
+    }
+
+    /// Serves until `stop` is ready; then requests under way get a short time to end.
+    ///
+    /// # Errors
+    /// When the listener fails.
+    pub async fn run(
+        &self,
+        listener: TcpListener,
+        stop: impl Future<Output = ()> + Send + 'static,
+    ) -> std::io::Result<()> {
+        let shared = self.shared.clone();
+        let (stopped, stopping) = tokio::sync::oneshot::channel();
+        let stop = async move {
+            stop.await;
+            shared.stopping.store(true, Ordering::Relaxed);
+            let _ = stopped.send(());
+        };
+        let serving = axum::serve(listen::Bounded::new(listener), router(&self.shared));
+        let overdue = async {
+            if stopping.await.is_err() {
+                std::future::pending::<()>().await;
+            }
+            tokio::time::sleep(limits::STOP_TIMEOUT).await;
+        };
+        tokio::select! {
+            served = serving.with_graceful_shutdown(stop).into_future() => served,
+            () = overdue => Ok(()),
+        }
+    }
+}
+
+fn router(shared: &Arc<Shared>) -> Router {
     Router::new()
         .route("/v1/tasks", get(list::tasks).post(tasks::schedule))
         .route("/v1/tasks:batch", post(tasks::batch))
@@ -66,24 +131,16 @@ fn router(app: App) -> Router {
         .route("/v1/instances", get(shards::instances))
         .route("/v1/handlers", get(shards::handlers))
         .route("/v1/rejected", get(list::rejected))
+        .route("/openapi.json", get(openapi))
+        .route_layer(from_fn_with_state(shared.clone(), guard::bounds))
         .route("/livez", get(health::livez))
         .route("/readyz", get(health::readyz))
         .route("/metrics", get(health::metrics))
-        .route("/openapi.json", get(openapi))
         .fallback(nothing_here)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(limits::BATCH_BYTES_MAX))
-        .layer(axum::middleware::from_fn(in_time))
-        .with_state(app)
-}
-
-/// No request is answered later than its bound.
-async fn in_time(request: axum::extract::Request, next: axum::middleware::Next) -> axum::response::Response {
-    use axum::response::IntoResponse;
-    match tokio::time::timeout(limits::REQUEST_TIMEOUT, next.run(request)).await {
-        Ok(response) => response,
-        Err(_) => Problem::unavailable("timeout", "the request took too long", 1).into_response(),
-    }
+        .layer(from_fn(guard::head))
+        .with_state(shared.clone())
 }
 
 async fn nothing_here(uri: Uri) -> Problem {

@@ -7,8 +7,9 @@ use serde_json::Value;
 
 use super::{Exit, Global};
 
-/// Longest time for one request, its wait included.
-const TIMEOUT: Duration = Duration::from_secs(60);
+/// Longest time for one request, its wait included: the server's own bound comes first, so that its words are heard.
+const TIMEOUT: Duration = Duration::from_secs(65);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A client of the HTTP interface that the command line names.
 pub(super) struct Client {
@@ -19,7 +20,14 @@ pub(super) struct Client {
 
 impl Client {
     pub(super) fn new(global: &Global) -> anyhow::Result<Client> {
-        let http = reqwest::Client::builder().no_proxy().timeout(TIMEOUT).build()?;
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .connect_timeout(CONNECT_TIMEOUT)
+            .timeout(TIMEOUT);
+        // Only https needs the certificates of this machine.
+        let is_https = global.server.starts_with("https:");
+        let http = if is_https { http } else { http.tls_certs_only([]) }.build()?;
         let token = global.token_file.as_ref().map(std::fs::read_to_string).transpose();
         let token = token.map_err(|error| {
             let file = global.token_file.as_deref().unwrap_or(std::path::Path::new(""));
@@ -44,10 +52,24 @@ impl Client {
 
     /// Posts a JSON text; with a wait the answer says what was decided.
     pub(super) async fn post(&self, path: &str, body: String, wait: Option<u64>) -> anyhow::Result<Value> {
+        self.post_keyed(path, body, wait, None).await
+    }
+
+    /// Posts a JSON text under an idempotency key.
+    pub(super) async fn post_keyed(
+        &self,
+        path: &str,
+        body: String,
+        wait: Option<u64>,
+        key: Option<&str>,
+    ) -> anyhow::Result<Value> {
         let mut request =
             self.request(Method::POST, path).header("content-type", "application/json").body(body);
         if let Some(seconds) = wait {
             request = request.header("prefer", format!("wait={seconds}"));
+        }
+        if let Some(key) = key {
+            request = request.header("idempotency-key", key);
         }
         self.send(request).await
     }
@@ -75,7 +97,11 @@ impl Client {
     }
 
     fn unreachable(&self, error: &reqwest::Error) -> anyhow::Error {
-        let exit = if error.is_timeout() { Exit::Timeout } else { Exit::Unavailable };
+        if error.is_builder() {
+            return Exit::Usage.with(format!("the request cannot be made: {error}"));
+        }
+        let no_answer = error.is_timeout() && !error.is_connect();
+        let exit = if no_answer { Exit::Timeout } else { Exit::Unavailable };
         let why = std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
         let server = &self.server;
         exit.with(format!(

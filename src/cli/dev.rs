@@ -26,9 +26,9 @@ pub(super) async fn run(_global: &Global, args: Args) -> anyhow::Result<()> {
     let address = listener.local_addr()?;
     config.http.listen = address;
     config.http.advertise = format!("http://{address}");
-    let node = Node::builder(config).start().await?;
-    eprintln!("{}", greeting(address, &args.data));
-    super::serve::until_stopped(node, listener).await
+    let start = async { Ok(Node::builder(config).start().await?) };
+    let greet = || eprintln!("{}", greeting(address, &args.data));
+    super::serve::until_stopped(listener, start, greet).await
 }
 
 fn greeting(address: SocketAddr, data: &std::path::Path) -> String {

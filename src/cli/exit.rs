@@ -4,6 +4,8 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
+
 /// An error with an exit code of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Exit {
@@ -79,8 +81,35 @@ fn told_once(error: &anyhow::Error) -> String {
     text
 }
 
+/// Nouns and verbs of the interface that this version does not have yet.
+const NOT_THERE_YET: [&str; 18] = [
+    "abort",
+    "batch",
+    "blocked",
+    "clear",
+    "console",
+    "dead-letter",
+    "drain",
+    "gate",
+    "pause",
+    "purge",
+    "redrive",
+    "reset",
+    "resume",
+    "run",
+    "set",
+    "stop",
+    "test",
+    "watch",
+];
+
 /// Help and version are no errors; everything else is wrong usage.
 pub(super) fn of_usage(error: &clap::Error) -> ExitCode {
     let _ = error.print();
+    if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
+        && NOT_THERE_YET.contains(&word.as_str())
+    {
+        eprintln!("\n`{word}` is not there yet in this version.");
+    }
     if error.use_stderr() { ExitCode::from(Exit::Usage as u8) } else { ExitCode::SUCCESS }
 }

@@ -77,9 +77,10 @@ pub(super) async fn queue(global: &Global, verb: Queue) -> anyhow::Result<()> {
 }
 
 fn line_of_queue(queue: &Value) -> String {
-    let next = queue["next_try"].as_str().map(|at| format!("  head tried again at {at}")).unwrap_or_default();
+    let next = queue["next_try"].as_str().map(|at| format!(", tried again at {at}")).unwrap_or_default();
+    let head = queue["head"].as_str().map(|head| format!("  head {head}{next}")).unwrap_or_default();
     let (name, shard) = (queue["queue"].as_str().unwrap_or("-"), &queue["shard"]);
-    format!("{name}  shard {shard}  ready {}  running {}{next}\n", queue["ready"], queue["running"])
+    format!("{name}  shard {shard}  ready {}  running {}{head}\n", queue["ready"], queue["running"])
 }
 
 pub(super) async fn shard(global: &Global, _verb: Shard) -> anyhow::Result<()> {

@@ -10,6 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::{Exit, Global};
 use crate::config::Config;
 use crate::node::{self, Node};
+use crate::server::Server;
 use crate::{log, store};
 
 /// Run an instance on Kafka and Cassandra.
@@ -27,13 +28,8 @@ pub(super) async fn run(global: &Global, _args: Args) -> anyhow::Result<()> {
     let config = super::config::with_servers(global, Vec::new())?.config;
     crate::telemetry::init(&config.log)?;
     let listener = bind(config.http.listen).await?;
-    let mut stop = std::pin::pin!(stop_signal()?);
-    let node = tokio::select! {
-        node = start(&config) => node?,
-        () = &mut stop => return Ok(()),
-    };
-    tracing::info!(listen = %config.http.listen, instance = config.instance.name, "serving");
-    serve(node, listener, stop).await
+    let serving = || tracing::info!(listen = %config.http.listen, instance = config.instance.name, "serving");
+    until_stopped(listener, start(&config), serving).await
 }
 
 /// Starts as soon as the servers answer; what needs a person is an error at once.
@@ -94,27 +90,42 @@ pub(super) async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
         .map_err(|error| Exit::Error.with(format!("{error:#}")))
 }
 
-/// Serves until the process is told to stop, then stops in order.
-pub(super) async fn until_stopped(node: Node, listener: TcpListener) -> anyhow::Result<()> {
-    let stop = stop_signal()?;
-    serve(node, listener, stop).await
-}
-
-async fn serve(node: Node, listener: TcpListener, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
-    let (stopped, stopping) = tokio::sync::oneshot::channel::<()>();
-    let mut server = tokio::spawn(crate::server::run(node.clone(), listener, async {
-        let _ = stopping.await;
-    }));
-    stop.await;
+/// Answers from now on, with the node as soon as it has started, which `opened` is told; when the process is told to
+/// stop, stops in order.
+pub(super) async fn until_stopped(
+    listener: TcpListener,
+    start: impl Future<Output = anyhow::Result<Node>>,
+    opened: impl FnOnce(),
+) -> anyhow::Result<()> {
+    let server = Server::new();
+    let (stop, stopping) = tokio::sync::oneshot::channel::<()>();
+    let mut served = {
+        let server = server.clone();
+        tokio::spawn(async move {
+            let stopping = async {
+                let _ = stopping.await;
+            };
+            server.run(listener, stopping).await
+        })
+    };
+    let mut told = std::pin::pin!(stop_signal()?);
+    let node = tokio::select! {
+        node = start => node?,
+        () = &mut told => return Ok(()),
+    };
+    server.open(node.clone());
+    opened();
+    told.await;
+    let again = stop_signal()?;
     eprintln!("stopping: waiting for running calls; once more to exit at once");
-    let _ = stopped.send(());
+    let _ = stop.send(());
     let in_order = async {
         node.stop().await;
-        tokio::time::timeout(LAST_ANSWERS, &mut server).await.unwrap_or(Ok(Ok(())))
+        tokio::time::timeout(LAST_ANSWERS, &mut served).await.unwrap_or(Ok(Ok(())))
     };
     tokio::select! {
         served = in_order => Ok(served??),
-        () = stop_signal()? => Err(Exit::Error.with("stopped at once: calls under way are left to their deadline")),
+        () = again => Err(Exit::Error.with("stopped at once: calls under way are left to their deadline")),
     }
 }
 

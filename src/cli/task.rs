@@ -1,19 +1,17 @@
 //! `dueline task`: schedule, look at, cancel and reschedule tasks.
 
-use serde_json::{Map, Value, json};
+mod schedule;
 
+use serde_json::{Value, json};
+
+use super::Global;
 use super::client::{Client, task_path};
 use super::output::{self, Format};
-use super::{Exit, Global};
 
 /// Schedule, show, list, cancel, reschedule and explain tasks.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
-    /// Schedule a task.
-    #[command(
-        after_help = "Example: dueline task schedule --queue greetings --delay 5s --handler log --payload '{\"text\":\"hi\"}'"
-    )]
-    Schedule(Schedule),
+    Schedule(Box<schedule::Args>),
     /// Show a task with every attempt.
     #[command(after_help = "Example: dueline task show greetings hello")]
     Show(Named),
@@ -38,38 +36,6 @@ pub(super) struct Named {
     queue: String,
     /// Its id.
     id: String,
-}
-
-/// What to schedule.
-#[derive(Debug, clap::Args)]
-pub(super) struct Schedule {
-    /// The handler that runs it.
-    #[arg(long)]
-    handler: String,
-    /// Its queue: tasks of one queue run in order, one at a time. Default: its id.
-    #[arg(long)]
-    queue: Option<String>,
-    /// Its id. Default: a new one.
-    #[arg(long)]
-    id: Option<String>,
-    /// When it is due, RFC 3339.
-    #[arg(long, conflicts_with = "delay")]
-    due_at: Option<String>,
-    /// When it is due, from now: 10s, 1h30m, PT10M.
-    #[arg(long)]
-    delay: Option<String>,
-    /// What the handler is given: JSON.
-    #[arg(long, default_value = "{}")]
-    payload: String,
-    /// 0 to 9, 9 first.
-    #[arg(long, value_parser = clap::value_parser!(u8).range(0..=9))]
-    priority: Option<u8>,
-    /// Time for one attempt: 30s.
-    #[arg(long)]
-    timeout: Option<String>,
-    /// Seconds to wait until it is stored; 0 does not wait.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(0..=30))]
-    wait: u64,
 }
 
 /// What to list.
@@ -131,7 +97,7 @@ pub(super) async fn run(global: &Global, verb: Verb) -> anyhow::Result<()> {
     let client = Client::new(global)?;
     let format = global.output;
     match verb {
-        Verb::Schedule(wanted) => schedule(&client, format, wanted).await,
+        Verb::Schedule(wanted) => schedule::run(&client, format, *wanted).await,
         Verb::Show(task) => {
             let found = client.get(&task_path(&task.queue, &task.id)?, &[]).await?;
             one(format, &found, shown)
@@ -152,28 +118,6 @@ pub(super) async fn run(global: &Global, verb: Verb) -> anyhow::Result<()> {
             one(format, &client.get(&path, &[]).await?, explained)
         }
     }
-}
-
-async fn schedule(client: &Client, format: Format, wanted: Schedule) -> anyhow::Result<()> {
-    let payload: Box<serde_json::value::RawValue> = serde_json::from_str(&wanted.payload)
-        .map_err(|error| Exit::Usage.with(format!("--payload is not JSON: {error}")))?;
-    let texts = [
-        ("queue", wanted.queue),
-        ("id", wanted.id),
-        ("due_at", wanted.due_at),
-        ("delay", wanted.delay),
-        ("timeout", wanted.timeout),
-    ];
-    let mut event: Map<String, Value> =
-        texts.into_iter().filter_map(|(name, text)| Some((name.to_owned(), Value::from(text?)))).collect();
-    event.insert("handler".to_owned(), wanted.handler.into());
-    if let Some(priority) = wanted.priority {
-        event.insert("priority".to_owned(), priority.into());
-    }
-    let text = Value::Object(event).to_string();
-    let body = format!("{},\"payload\":{}}}", text.trim_end_matches('}'), payload.get());
-    let wait = Some(wanted.wait).filter(|seconds| *seconds > 0);
-    decided(format, &client.post("/v1/tasks", body, wait).await?)
 }
 
 fn given<const N: usize>(fields: [(&str, Option<String>); N]) -> String {
@@ -251,9 +195,23 @@ fn decided(format: Format, answer: &Value) -> anyhow::Result<()> {
 fn shown(task: &Value) -> String {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let mut lines = String::new();
-    for name in
-        ["queue", "id", "state", "reason", "due_at", "next_at", "handler", "priority", "shard", "payload"]
-    {
+    for name in [
+        "queue",
+        "id",
+        "state",
+        "reason",
+        "due_at",
+        "next_at",
+        "expires_at",
+        "handler",
+        "priority",
+        "collection",
+        "labels",
+        "created_by",
+        "shard",
+        "payload",
+        "result",
+    ] {
         if !task[name].is_null() {
             lines.push_str(&format!("{name:<10} {}\n", text(&task[name])));
         }

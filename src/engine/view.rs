@@ -1,6 +1,6 @@
 //! What an engine tells people: a shard, its queues, and why a task is not running. Reads only.
 
-use crate::model::{Boot, Epoch, Place, QueueName, TaskState, Wall};
+use crate::model::{Boot, Epoch, Place, QueueName, TaskId, TaskState, Wall};
 
 use super::window::Status;
 use super::{Engine, Stage};
@@ -41,6 +41,8 @@ pub struct QueueView {
     pub busy: usize,
     /// Its head's place.
     pub head: Option<Place>,
+    /// Its head's id.
+    pub head_id: Option<TaskId>,
     /// When its head is tried again, if it waits for that.
     pub next_try: Option<Wall>,
 }
@@ -57,7 +59,7 @@ pub enum Explanation {
     /// Another task of its queue is before it, with this attempt number and, when it waits, its next try.
     Behind {
         /// The head's id.
-        head: crate::model::TaskId,
+        head: TaskId,
         /// Where the head stands.
         state: TaskState,
         /// The head's next attempt.
@@ -143,7 +145,8 @@ impl Engine {
     pub fn queue(&self, name: &QueueName) -> Option<QueueView> {
         let queue = self.queues.by_name.get(name)?;
         let (ready, busy, head) = (queue.len(), queue.busy.len(), queue.head());
-        Some(QueueView { queue: name.clone(), ready, busy, head, next_try: queue.backoff })
+        let head_id = head.and_then(|place| self.window.get(place)).map(|task| task.key.id.clone());
+        Some(QueueView { queue: name.clone(), ready, busy, head, head_id, next_try: queue.backoff })
     }
 
     /// Where the task at `place` stands in memory.

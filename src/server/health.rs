@@ -1,19 +1,26 @@
-//! Probes and metrics.
+//! Probes and metrics: cheap, and answered under any load.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 
 use super::problem::Problem;
-use super::{Answer, App};
+use super::{Answer, App, Shared};
 
 /// A client of the log that was not polled for this long hangs, in milliseconds.
 const SILENT_MS_MAX: u64 = 30_000;
 
-/// Whether this process works at all: red only when restarting it would help.
+/// Whether this process works at all: red only when restarting it would help. Waiting for Kafka and Cassandra is alive.
 #[utoipa::path(get, path = "/livez", responses((status = 200, body = String), (status = 503, body = Problem)))]
-pub(super) async fn livez(State(app): State<App>) -> Answer<&'static str> {
-    let silent_ms = app.node.consumer().silent_ms();
+pub(super) async fn livez(State(shared): State<Arc<Shared>>) -> Answer<&'static str> {
+    // A client that is being closed is not polled any more.
+    let silent_ms = match shared.node.get() {
+        Some(node) if !shared.stopping.load(Ordering::Relaxed) => node.consumer().silent_ms(),
+        Some(_) | None => 0,
+    };
     if silent_ms > SILENT_MS_MAX {
         let detail = format!("The client of the log was not polled for {silent_ms} ms: it hangs.");
         return Err(Problem::unavailable("hangs", detail, 10));
@@ -21,14 +28,20 @@ pub(super) async fn livez(State(app): State<App>) -> Answer<&'static str> {
     Ok("ok\n")
 }
 
-/// Whether requests are to be sent here. An outage of Kafka or Cassandra does not make it red: nobody else could do better.
+/// Whether requests are to be sent here: red while it starts and while it stops. An outage of Kafka or Cassandra later
+/// does not make it red: nobody else could do better.
 #[utoipa::path(get, path = "/readyz", responses((status = 200, body = String), (status = 503, body = Problem)))]
-pub(super) async fn readyz(state: State<App>) -> Answer<&'static str> {
+pub(super) async fn readyz(_app: App, state: State<Arc<Shared>>) -> Answer<&'static str> {
+    if state.stopping.load(Ordering::Relaxed) {
+        return Err(Problem::unavailable("stopping", "This instance is stopping.", 1));
+    }
     livez(state).await
 }
 
 /// Metrics in the text format of Prometheus.
-#[utoipa::path(get, path = "/metrics", responses((status = 200, body = String, content_type = "text/plain")))]
-pub(super) async fn metrics(State(app): State<App>) -> Response {
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4")], app.node.metrics().encode()).into_response()
+#[utoipa::path(get, path = "/metrics", responses((status = 200, body = String, content_type = "text/plain"),
+    (status = 503, body = Problem)))]
+pub(super) async fn metrics(app: App) -> Response {
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], app.node.metrics().encode())
+        .into_response()
 }

@@ -1,88 +1,154 @@
 //! One hop: a question that only a shard's owner can answer is passed on to it, once.
 
 use axum::body::Body;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderMap, HeaderName, StatusCode, Uri};
 use axum::response::Response;
+use bytes::Bytes;
+use futures::future::join_all;
+use serde::de::DeserializeOwned;
 
+use crate::engine::Engine;
 use crate::model::Shard;
 use crate::store::Instance;
 
 use super::problem::Problem;
-use super::{Answer, App};
+use super::{Answer, App, limits};
 
 /// Marks a question that was passed on: it is answered here or not at all.
 pub(super) const HOP: HeaderName = HeaderName::from_static("dueline-hop");
+
+/// A heartbeat is written every 5 seconds.
+const ALIVE_MS: u64 = 20_000;
+
+/// A client for other instances: no redirects, no proxy, bounded in time; it needs no certificates of the machine.
+pub(super) fn client() -> reqwest::Client {
+    reqwest::Client::builder()
+        .user_agent(concat!("dueline/", env!("CARGO_PKG_VERSION")))
+        .redirect(reqwest::redirect::Policy::none())
+        .no_proxy()
+        .tls_certs_only([])
+        .timeout(limits::HOP_TIMEOUT)
+        .build()
+        .expect("a client without certificates needs nothing of the machine")
+}
 
 pub(super) fn no_owner(shard: Shard) -> Problem {
     let detail = format!("Shard {} has no owner at the moment; one is found within seconds.", shard.0);
     Problem::unavailable("no_owner", detail, 2)
 }
 
+/// Asks a shard of this instance; `None` = it has no such shard, or that is too busy to answer.
+pub(super) async fn ask<T: Send + 'static>(
+    app: &App,
+    shard: Shard,
+    question: impl FnOnce(&Engine) -> T + Send + 'static,
+) -> Option<T> {
+    let asked = app.node.service().ask(shard, question);
+    tokio::time::timeout(limits::ASK_TIMEOUT, asked).await.ok().flatten()
+}
+
+/// Asks all shards of this instance at once; those that do not answer in time are left out.
+pub(super) async fn ask_all<T: Send + 'static>(
+    app: &App,
+    question: impl FnOnce(&Engine) -> T + Clone + Send + 'static,
+) -> Vec<(Shard, T)> {
+    let asked = app.node.service().shards().into_iter().map(|shard| {
+        let question = question.clone();
+        async move { Some((shard, ask(app, shard, question).await?)) }
+    });
+    join_all(asked).await.into_iter().flatten().collect()
+}
+
 /// Passes the question on when another instance owns the shard; `None` = this one answers.
+///
+/// # Errors
+/// Nobody owns the shard, or its owner does not answer.
 pub(super) async fn to_owner(
     app: &App,
     shard: Shard,
     uri: &Uri,
     headers: &HeaderMap,
 ) -> Answer<Option<Response>> {
-    let row = app.node.store().owner(shard).await?;
-    if row.released_epoch == row.epoch {
-        return Err(no_owner(shard));
-    }
-    if row.instance == app.node.config().instance.name {
+    if ask(app, shard, |engine| !engine.is_released()).await == Some(true) {
         return Ok(None);
     }
-    if headers.contains_key(HOP) {
+    let row = app.node.store().owner(shard).await?;
+    let own = row.instance == app.node.config().instance.name;
+    if row.released_epoch == row.epoch || own || headers.contains_key(HOP) {
         return Err(no_owner(shard));
     }
-    let url = format!("{}{}", row.advertise.trim_end_matches('/'), path_of(uri));
-    let answer = app.http.get(url).header(HOP, HeaderValue::from_static("1")).send().await;
-    let answer = answer.map_err(|error| {
+    let answer = get(app, &row.advertise, uri, headers).await.map_err(|error| {
         let detail =
             format!("Shard {} is owned by {}, which does not answer: {error}", shard.0, row.instance);
         Problem::unavailable("owner_unreachable", detail, 2)
     })?;
-    let status = StatusCode::from_u16(answer.status().as_u16()).unwrap_or(StatusCode::BAD_GATEWAY);
-    let kind =
-        answer.headers().get("content-type").and_then(|kind| HeaderValue::from_bytes(kind.as_bytes()).ok());
-    let bytes = answer.bytes().await.map_err(|error| {
-        Problem::unavailable("owner_unreachable", format!("The owner's answer broke off: {error}"), 2)
-    })?;
-    let mut response = Response::new(Body::from(bytes));
-    *response.status_mut() = status;
-    if let Some(kind) = kind {
-        response.headers_mut().insert(axum::http::header::CONTENT_TYPE, kind);
-    }
-    Ok(Some(response))
+    Ok(Some(answer))
 }
 
 /// Asks every other instance that is alive the same question; those that do not answer are left out.
-pub(super) async fn ask_others<T: serde::de::DeserializeOwned>(
-    app: &App,
-    uri: &Uri,
-    headers: &HeaderMap,
-) -> Vec<T> {
+pub(super) async fn ask_others<T: DeserializeOwned>(app: &App, uri: &Uri, headers: &HeaderMap) -> Vec<T> {
     if headers.contains_key(HOP) {
         return Vec::new();
     }
-    let Ok(instances) = app.node.store().instances().await else { return Vec::new() };
+    let instances = match app.node.store().instances().await {
+        Ok(instances) => instances,
+        Err(error) => {
+            tracing::debug!(%error, "other instances are not known");
+            return Vec::new();
+        }
+    };
     let others =
-        instances.into_iter().filter(|one| one.name != app.node.config().instance.name && alive(app, one));
-    let asked = others.map(|one| {
-        let url = format!("{}{}", one.advertise.trim_end_matches('/'), path_of(uri));
-        let request = app.http.get(url).header(HOP, HeaderValue::from_static("1"));
-        async move { request.send().await.ok()?.json::<T>().await.ok() }
+        instances.iter().filter(|one| one.name != app.node.config().instance.name && alive(app, one));
+    let asked = others.map(|one| async move {
+        let part = part::<T>(app, &one.advertise, uri, headers).await;
+        part.inspect_err(|error| tracing::debug!(instance = one.name, error, "an instance did not answer"))
+            .ok()
     });
-    futures::future::join_all(asked).await.into_iter().flatten().collect()
+    join_all(asked).await.into_iter().flatten().collect()
 }
 
-/// A heartbeat is written every 5 seconds.
-const ALIVE_MS: u64 = 20_000;
+async fn part<T: DeserializeOwned>(
+    app: &App,
+    advertise: &str,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> Result<T, String> {
+    let answer = get(app, advertise, uri, headers).await?;
+    if !answer.status().is_success() {
+        return Err(format!("it answered {}", answer.status()));
+    }
+    let bytes = axum::body::to_bytes(answer.into_body(), limits::HOP_BYTES_MAX).await;
+    let bytes = bytes.map_err(|error| error.to_string())?;
+    serde_json::from_slice(&bytes).map_err(|error| error.to_string())
+}
 
+/// The answer of another instance, read to its end.
+async fn get(app: &App, advertise: &str, uri: &Uri, headers: &HeaderMap) -> Result<Response, String> {
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    let mut request = app.http.get(format!("{}{path}", advertise.trim_end_matches('/'))).header(HOP, "1");
+    if let Some(token) = headers.get(AUTHORIZATION) {
+        request = request.header(AUTHORIZATION, token);
+    }
+    let mut answer = request.send().await.map_err(|error| error.to_string())?;
+    let status = StatusCode::from_u16(answer.status().as_u16()).unwrap_or(StatusCode::BAD_GATEWAY);
+    let mut response = Response::builder().status(status);
+    for name in [CONTENT_TYPE, RETRY_AFTER] {
+        if let Some(value) = answer.headers().get(&name) {
+            response = response.header(name, value);
+        }
+    }
+    let mut body = Vec::new();
+    while let Some(part) = answer.chunk().await.map_err(|error| format!("its answer broke off: {error}"))? {
+        if body.len() + part.len() > limits::HOP_BYTES_MAX {
+            return Err("its answer is too large".to_owned());
+        }
+        body.extend_from_slice(&part);
+    }
+    response.body(Body::from(Bytes::from(body))).map_err(|error| error.to_string())
+}
+
+/// Whether an instance's last heartbeat is young enough.
 pub(super) fn alive(app: &App, instance: &Instance) -> bool {
     app.node.service().clock().now().wall.ms_since(instance.seen_at) < ALIVE_MS
-}
-
-fn path_of(uri: &Uri) -> &str {
-    uri.path_and_query().map_or("/", |path| path.as_str())
 }

@@ -2,6 +2,18 @@
 
 use std::time::Duration;
 
+/// Largest headers of a request, all together, in bytes.
+pub(super) const HEADER_BYTES_MAX: usize = 32 * 1024;
+/// Longest path and query, in bytes: two names of 500 bytes, each byte percent-encoded, and some parameters.
+pub(super) const URI_BYTES_MAX: usize = 8 * 1024;
+/// Requests answered at once; more are told to come back. Probes and metrics do not count.
+pub(super) const REQUESTS_MAX: usize = 1_024;
+/// Connections open at once; more wait to be accepted.
+pub(super) const CONNECTIONS_MAX: usize = 4_096;
+/// A connection on which nothing is read or written for this long is closed.
+pub(super) const CONNECTION_IDLE: Duration = Duration::from_secs(120);
+/// Time for requests under way when the process stops.
+pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest time for one request, the wait of `Prefer: wait` included.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Longest wait of `Prefer: wait`, in seconds; more counts as this.
@@ -24,3 +36,13 @@ pub(super) const PAGE_SIZE: usize = 100;
 pub(super) const HISTORY_MAX: usize = 200;
 /// Longest time for one question to another instance.
 pub(super) const HOP_TIMEOUT: Duration = Duration::from_secs(10);
+/// Largest answer of another instance, in bytes.
+pub(super) const HOP_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Longest time for a question to a shard of this instance.
+pub(super) const ASK_TIMEOUT: Duration = Duration::from_secs(2);
+/// Shards that the store or the log is asked about at once.
+pub(super) const SHARDS_AT_ONCE: usize = 16;
+/// Rows of `due` that one page of a list reads, about.
+pub(super) const LIST_ROWS_MAX: usize = 20_000;
+/// Buckets of `due` that one page of a list looks into, all shards together, about.
+pub(super) const LIST_BUCKETS_MAX: i64 = 9_000;

@@ -1,24 +1,32 @@
-//! Lists: tasks by queue and due range, and what was rejected.
+//! Lists: tasks by the time they may start, of one queue or of all, and what was rejected.
 //!
-//! Tasks are read out of the `due` table over a time range, shard by shard, a bounded number of pages a request; the
-//! page token is the place where reading goes on.
+//! A page reads the same stretch of time from all shards that matter and merges by time, a bounded piece of work. What
+//! one shard has not reached yet is left for the next round, so that no task is passed over. The page token is a place
+//! and a shard: a page goes on exactly where the one before ended, whatever was written in between.
 
 use axum::Json;
-use axum::extract::{RawQuery, State};
+use axum::extract::RawQuery;
 use axum::http::StatusCode;
+use futures::{StreamExt as _, stream};
 
-use crate::log::{Target, Topic};
-use crate::model::{FactRow, Place, QueueName, Shard, Version, Wall, home_shard};
+use crate::log::embedded::EmbeddedLog;
+use crate::log::{Record, Target, Topic};
+use crate::model::limits::BUCKET_MS;
+use crate::model::{FactRow, Place, QueueName, Shard, TaskState, Version, Wall, home_shard};
+use crate::wire::forward;
+use crate::wire::time::format_time;
 
 use super::params::{NoParams, Params, parameter};
 use super::problem::Problem;
 use super::views::{RejectedView, TaskPage, TaskView, known_state, task_view};
-use super::{Answer, App};
+use super::{Answer, App, limits};
 
-/// Pages of the store that one request reads at most.
-const READS_MAX: usize = 40;
-const READ_ROWS: usize = 1_000;
 const DAY_MS: i64 = 86_400_000;
+/// Rows of one shard in one round: at least, and at most.
+const ROUND_ROWS_MIN: usize = 16;
+const ROUND_ROWS_MAX: usize = 1_000;
+/// Rows that a task has, about: itself, a start, an end.
+const ROWS_A_TASK: usize = 4;
 
 /// What a list is narrowed down to.
 struct Filter {
@@ -29,133 +37,238 @@ struct Filter {
 }
 
 impl Filter {
+    fn read(params: &Params) -> Answer<Filter> {
+        let text = |name: &str| params.text(name).map(str::to_owned);
+        let state = text("state");
+        if let Some(state) = state.as_ref().filter(|state| !known_state(state)) {
+            return Err(parameter("state", &format!("is {state:?}, which is no state of a task")));
+        }
+        Ok(Filter { queue: params.queue()?, state, handler: text("handler"), collection: text("collection") })
+    }
+
     fn takes(&self, task: &TaskView) -> bool {
         let same =
             |wanted: &Option<String>, found: &str| wanted.as_ref().is_none_or(|wanted| wanted == found);
-        self.queue.as_ref().is_none_or(|queue| queue.as_str() == task.queue)
+        let put_aside = self.state.is_none() && task.state == TaskState::Replaced.word();
+        !put_aside
+            && self.queue.as_ref().is_none_or(|queue| queue.as_str() == task.queue)
             && same(&self.state, &task.state)
             && same(&self.handler, &task.handler)
             && same(&self.collection, task.collection.as_deref().unwrap_or_default())
     }
 }
 
-/// Where reading goes on.
-#[derive(Clone, Copy)]
+/// A place of one shard among those of all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Position {
-    shard: u32,
     place: Place,
+    shard: Shard,
+}
+
+/// A list: from where, to where, and where this page begins.
+#[derive(Clone, Copy)]
+struct Start {
+    from: Wall,
+    to: Wall,
+    at: Position,
 }
 
 /// List tasks by ready time, from `from` (default: a day ago) to before `to` (default: in a day).
+/// Versions that a replace or reschedule put aside are left out unless `state=replaced` is asked for.
 /// A page may hold fewer tasks than asked for, and none; it is the last one when it has no `next_page_token`.
 #[utoipa::path(get, path = "/v1/tasks", params(("queue" = Option<String>, Query), ("state" = Option<String>, Query),
     ("handler" = Option<String>, Query), ("collection" = Option<String>, Query), ("from" = Option<String>, Query),
     ("to" = Option<String>, Query), ("page_size" = Option<usize>, Query), ("page_token" = Option<String>, Query)),
     responses((status = 200, body = TaskPage), (status = 400, body = Problem), (status = 503, body = Problem)))]
-pub(super) async fn tasks(State(app): State<App>, RawQuery(query): RawQuery) -> Answer<Json<TaskPage>> {
+pub(super) async fn tasks(app: App, RawQuery(query): RawQuery) -> Answer<Json<TaskPage>> {
     let known = ["queue", "state", "handler", "collection", "from", "to", "page_size", "page_token"];
     let params = Params::read(query.as_deref(), &known)?;
-    let now = app.node.service().clock().now().wall;
-    let from = params.time("from")?.unwrap_or(now.plus_ms(-DAY_MS));
-    let to = params.time("to")?.unwrap_or(now.plus_ms(DAY_MS));
-    let text = |name: &str| params.text(name).map(str::to_owned);
-    let filter = Filter {
-        queue: params.queue()?,
-        state: text("state"),
-        handler: text("handler"),
-        collection: text("collection"),
+    let filter = Filter::read(&params)?;
+    let start = start(&params, app.node.service().clock().now().wall)?;
+    let all = app.node.cluster().shards;
+    let shards = match &filter.queue {
+        Some(queue) => vec![home_shard(queue, all)],
+        None => (0..all).map(Shard).collect(),
     };
-    if let Some(state) = filter.state.as_ref().filter(|state| !known_state(state)) {
-        return Err(parameter("state", &format!("is {state:?}, which is no state of a task")));
-    }
-    let shards = app.node.cluster().shards;
-    let only = filter.queue.as_ref().map(|queue| home_shard(queue, shards));
-    let (first, end) = only.map_or((0, shards), |shard| (shard.0, shard.0 + 1));
-    let begin = Position { shard: first, place: Place::start_of(from) };
-    let position = params.text("page_token").map(token).transpose()?.unwrap_or(begin);
-    read(&app, &filter, position, (from, to), end, params.page_size()?).await.map(Json)
+    let scan = Scan { app: &app, shards, filter, to: start.to, size: params.page_size()? };
+    let (tasks, next) = scan.page(start.at).await?;
+    Ok(Json(TaskPage {
+        tasks,
+        from: format_time(start.from),
+        to: format_time(start.to),
+        next_page_token: next.map(|at| token_of(Start { at, ..start })),
+    }))
 }
 
-async fn read(
-    app: &App,
-    filter: &Filter,
-    mut position: Position,
-    (from, to): (Wall, Wall),
-    end: u32,
-    size: usize,
-) -> Answer<TaskPage> {
-    let mut page = TaskPage { tasks: Vec::new(), next_page_token: None };
-    for _ in 0..READS_MAX {
-        if position.shard >= end {
-            return Ok(page);
+fn start(params: &Params, now: Wall) -> Answer<Start> {
+    let (from, to) = (params.time("from")?, params.time("to")?);
+    if let Some(text) = params.text("page_token") {
+        let start = token(text).ok_or_else(|| parameter("page_token", "is not one that was given out"))?;
+        if from.is_some_and(|from| from != start.from) || to.is_some_and(|to| to != start.to) {
+            return Err(parameter("page_token", "was given out for another from or to"));
         }
-        let (shard, until) = (Shard(position.shard), Place::start_of(to));
-        let slice = app.node.store().slice(shard, position.place, until, READ_ROWS).await?;
-        for rows in slice.rows.chunk_by(|a, b| a.place == b.place) {
-            if page.tasks.len() == size {
-                page.next_page_token = Some(token_of(Position { place: rows[0].place, ..position }));
-                return Ok(page);
-            }
-            page.tasks.extend(listed(rows).filter(|task| filter.takes(task)));
-        }
-        position = match slice.next {
-            Some(place) => Position { place, ..position },
-            None => Position { shard: position.shard + 1, place: Place::start_of(from) },
-        };
+        return Ok(start);
     }
-    page.next_page_token = (position.shard < end).then(|| token_of(position));
-    Ok(page)
+    let from = from.unwrap_or(now.plus_ms(-DAY_MS));
+    let to = to.unwrap_or(now.plus_ms(DAY_MS));
+    Ok(Start { from, to, at: Position { place: Place::start_of(from), shard: Shard(0) } })
+}
+
+fn token_of(Start { from, to, at }: Start) -> String {
+    let Place { ready_at, version } = at.place;
+    format!("{}.{}.{}.{}.{}", from.0, to.0, ready_at.0, version.0, at.shard.0)
+}
+
+fn token(text: &str) -> Option<Start> {
+    let parts: Vec<&str> = text.split('.').collect();
+    let [from, to, ready_at, version, shard] = parts[..] else { return None };
+    let place = Place { ready_at: Wall(ready_at.parse().ok()?), version: Version(version.parse().ok()?) };
+    let at = Position { place, shard: Shard(shard.parse().ok()?) };
+    let start = Start { from: Wall(from.parse().ok()?), to: Wall(to.parse().ok()?), at };
+    // Only times that a place can have: stores count in them.
+    let times = [start.from, start.to, place.ready_at];
+    let known = times.iter().all(|time| (0..=Wall::MAX.0 / 2).contains(&time.0));
+    (known && version_is_known(place.version)).then_some(start)
+}
+
+fn version_is_known(version: Version) -> bool {
+    (Version::MIN..=Version::MAX).contains(&version)
+}
+
+/// One list over some shards.
+struct Scan<'a> {
+    app: &'a App,
+    shards: Vec<Shard>,
+    filter: Filter,
+    to: Wall,
+    size: usize,
+}
+
+/// What one round found: wanted tasks in order, up to where all shards were read.
+struct Round {
+    found: Vec<(Position, TaskView)>,
+    rows: usize,
+    reached: Option<Place>,
+}
+
+impl Scan<'_> {
+    /// A page from `at` on, and where the next one begins.
+    async fn page(&self, at: Position) -> Answer<(Vec<TaskView>, Option<Position>)> {
+        let until = self.to.min(at.place.ready_at.plus_ms(self.look_ms()));
+        let (mut tasks, mut from, mut rows) = (Vec::new(), at, 0);
+        loop {
+            let round = self.round(from, until).await?;
+            rows += round.rows;
+            for (position, task) in round.found {
+                if tasks.len() == self.size {
+                    return Ok((tasks, Some(position)));
+                }
+                tasks.push(task);
+            }
+            let reached = round.reached.unwrap_or(Place::start_of(until));
+            from = Position { place: reached, shard: Shard(0) };
+            if reached.ready_at >= self.to {
+                return Ok((tasks, None));
+            }
+            if round.reached.is_none() || rows >= limits::LIST_ROWS_MAX {
+                return Ok((tasks, Some(from)));
+            }
+        }
+    }
+
+    /// How far one page looks. On servers every bucket costs a request, empty or not.
+    fn look_ms(&self) -> i64 {
+        if self.app.node.embedded_log().is_some() {
+            return i64::MAX;
+        }
+        let shards = i64::try_from(self.shards.len()).unwrap_or(i64::MAX).max(1);
+        (limits::LIST_BUCKETS_MAX / shards).max(1).saturating_mul(BUCKET_MS)
+    }
+
+    async fn round(&self, from: Position, until: Wall) -> Answer<Round> {
+        let share =
+            (self.size * ROWS_A_TASK / self.shards.len().max(1)).clamp(ROUND_ROWS_MIN, ROUND_ROWS_MAX);
+        let store = self.app.node.store();
+        let slices = stream::iter(self.shards.iter().copied()).map(|shard| async move {
+            (shard, store.slice(shard, from.place, Place::start_of(until), share).await)
+        });
+        let mut slices = std::pin::pin!(slices.buffered(limits::SHARDS_AT_ONCE));
+        let mut round = Round { found: Vec::new(), rows: 0, reached: None };
+        while let Some((shard, slice)) = slices.next().await {
+            let slice = slice?;
+            round.rows += slice.rows.len();
+            round.reached = [round.reached, slice.next].into_iter().flatten().min();
+            for rows in slice.rows.chunk_by(|one, next| one.place == next.place) {
+                let position = Position { place: rows[0].place, shard };
+                let task = listed(rows).filter(|task| position >= from && self.filter.takes(task));
+                round.found.extend(task.map(|task| (position, task)));
+            }
+        }
+        round.found.retain(|(position, _)| round.reached.is_none_or(|reached| position.place < reached));
+        round.found.sort_by_key(|(position, _)| *position);
+        Ok(round)
+    }
 }
 
 fn listed(rows: &[FactRow]) -> Option<TaskView> {
     task_view(rows).map(|task| TaskView { payload: None, ..task })
 }
 
-fn token_of(position: Position) -> String {
-    format!("{}.{}.{}", position.shard, position.place.ready_at.0, position.place.version.0)
-}
+/// Rejected records of each partition that are shown, the newest.
+const REJECTED_SHOWN: usize = 100;
+/// Rejected records read at once, and pages of them at most for one partition.
+const REJECTED_READ: usize = 500;
+const REJECTED_PAGES_MAX: usize = 200;
+/// Longest value that is shown, in bytes.
+const VALUE_BYTES_MAX: usize = 4 * 1024;
 
-fn token(text: &str) -> Answer<Position> {
-    let wrong = || parameter("page_token", "is not one that was given out");
-    let mut parts = text.split('.');
-    let mut next = || parts.next().ok_or_else(wrong);
-    let shard = next()?.parse().map_err(|_| wrong())?;
-    let ready_at = Wall(next()?.parse().map_err(|_| wrong())?);
-    let version = Version(next()?.parse().map_err(|_| wrong())?);
-    Ok(Position { shard, place: Place { ready_at, version } })
-}
-
-/// The newest rejected records: embedded only; on Kafka read the rejected topic itself.
+/// The newest rejected records, at most 100 a partition: embedded only; on Kafka read the rejected topic itself.
 #[utoipa::path(get, path = "/v1/rejected", responses((status = 200, body = Vec<RejectedView>), (status = 501, body = Problem)))]
-pub(super) async fn rejected(State(app): State<App>, _: NoParams) -> Answer<Json<Vec<RejectedView>>> {
+pub(super) async fn rejected(app: App, _: NoParams) -> Answer<Json<Vec<RejectedView>>> {
     let Some(log) = app.node.embedded_log() else {
-        let topic = Topic::Rejected.name(&app.node.config().topics.prefix);
-        let detail = format!("Read the topic itself, for example: kcat -C -t {topic} -f '%h %s\\n'");
+        let config = app.node.config();
+        let topic = Topic::Rejected.name(&config.topics.prefix);
+        let brokers = config.kafka.brokers.as_deref().unwrap_or("BROKERS");
+        let detail =
+            format!("Read the topic itself, for example: kcat -b {brokers} -t {topic} -C -e -f '%h %s\\n'");
         return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, "read_the_topic", detail));
     };
     let mut found = Vec::new();
     for partition in 0..app.node.cluster().shards {
-        let records = log.tail(&Target::Topic(Topic::Rejected), partition, 0, 100).await?;
-        found.extend(records.iter().map(rejected_view));
+        found.extend(newest_rejected(log, partition).await?.iter().map(rejected_view));
     }
     Ok(Json(found))
 }
 
-fn rejected_view(record: &crate::log::Record) -> RejectedView {
+async fn newest_rejected(log: &EmbeddedLog, partition: u32) -> Answer<Vec<Record>> {
+    let (mut newest, mut from) = (Vec::new(), 0);
+    for _ in 0..REJECTED_PAGES_MAX {
+        let read = log.tail(&Target::Topic(Topic::Rejected), partition, from, REJECTED_READ).await?;
+        let Some(last) = read.last() else { break };
+        from = last.offset + 1;
+        let more = read.len() == REJECTED_READ;
+        newest.extend(read);
+        newest.drain(..newest.len().saturating_sub(REJECTED_SHOWN));
+        if !more {
+            break;
+        }
+    }
+    Ok(newest)
+}
+
+fn rejected_view(record: &Record) -> RejectedView {
     let header = |name: &str| {
+        // Of several headers of one name the last one is ours.
         let found = record.headers.iter().rev().find(|(known, _)| known == name);
         let bytes = found.and_then(|(_, value)| value.as_ref());
         bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned()).unwrap_or_default()
     };
+    let value = record.value.as_deref().unwrap_or_default();
     RejectedView {
-        reason: header("dueline-reason"),
-        detail: header("dueline-detail"),
-        partition: header("dueline-partition").parse().unwrap_or(0),
-        offset: header("dueline-offset").parse().unwrap_or(0),
-        value: record
-            .value
-            .as_ref()
-            .map(|value| String::from_utf8_lossy(value).into_owned())
-            .unwrap_or_default(),
+        reason: header(forward::REASON),
+        detail: header(forward::DETAIL),
+        partition: header(forward::PARTITION).parse().unwrap_or(0),
+        offset: header(forward::OFFSET).parse().unwrap_or(0),
+        value: String::from_utf8_lossy(&value[..value.len().min(VALUE_BYTES_MAX)]).into_owned(),
     }
 }

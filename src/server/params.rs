@@ -113,7 +113,6 @@ impl<S: Sync> FromRequestParts<S> for TaskPath {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<TaskPath, Problem> {
-        Params::read(parts.uri.query(), &[])?;
         let key = TaskKey { queue: queue_of(parts)?, id: name(parts, 3, "id", TaskId::new)? };
         Ok(TaskPath(key))
     }
@@ -123,12 +122,11 @@ impl<S: Sync> FromRequestParts<S> for QueuePath {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<QueuePath, Problem> {
-        Params::read(parts.uri.query(), &[])?;
         queue_of(parts).map(QueuePath)
     }
 }
 
-/// A request that takes no parameters in its query.
+/// A request that takes no parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NoParams;
 

@@ -1,17 +1,27 @@
 //! Writing schedule events, and waiting for what is decided.
 
+use std::borrow::Cow;
+use std::fmt;
 use std::time::Duration;
 
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, HeaderName, StatusCode};
 use bytes::Bytes;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 
-use crate::model::{Decision, Event, EventRow, TaskId, TaskKey, Verb};
+use crate::log::Message;
+use crate::model::{Decision, Event, EventRow, TaskId, TaskKey, Verb, home_shard};
+use crate::store;
 use crate::wire::event::{decode_plain, request};
 
 use super::params::{header, preferred_wait};
 use super::problem::Problem;
 use super::views::{Accepted, DecisionView};
 use super::{Answer, App, LOOK_AGAIN, limits};
+
+/// What events with an idempotency key name as their source.
+const EVENT_SOURCE: &str = "urn:dueline:http";
 
 /// An event that was written.
 pub(super) struct Sent {
@@ -24,30 +34,40 @@ pub(super) struct Sent {
 pub(super) async fn send(app: &App, body: Bytes, headers: &HeaderMap) -> Answer<Sent> {
     let now = app.node.service().clock().now().wall;
     let mut event = decode_plain(&body, now, app.node.rules()).map_err(Problem::from)?;
+    let idempotency_key = idempotency_key(headers)?;
     let mut value = body;
     if event.id.is_none() {
-        let id = made_id(headers)?;
+        let id = made_id(idempotency_key)?;
         value = with_id(&value, &id);
         event.id = Some(id);
     }
     let key = key_of(&event)?;
-    let traceparent = header(headers, &axum::http::HeaderName::from_static("traceparent"))?;
-    let message = request::message(&event, value, traceparent);
+    // A trace context that cannot be read is as good as none: tracing never costs a task.
+    let traceparent = header(headers, &HeaderName::from_static("traceparent")).ok().flatten();
+    let mut message = request::message(&event, value, traceparent);
+    if let Some(given) = idempotency_key {
+        message = as_cloud_event(message, &event.verb, given);
+    }
+    message.partition = Some(home_shard(&key.queue, app.node.cluster().shards).0);
     let written = app.node.producer().produce(message).await.map_err(Problem::from)?;
     Ok(Sent { key, partition: written.partition, offset: written.offset })
 }
 
+fn idempotency_key(headers: &HeaderMap) -> Answer<Option<&str>> {
+    let given = header(headers, &HeaderName::from_static("idempotency-key"))?;
+    if given.is_some_and(|key| key.is_empty() || key.len() > limits::IDEMPOTENCY_KEY_BYTES_MAX) {
+        let most = limits::IDEMPOTENCY_KEY_BYTES_MAX;
+        let detail = format!("The header Idempotency-Key must have 1 to {most} bytes.");
+        return Err(Problem::bad_request("invalid_header", detail));
+    }
+    Ok(given)
+}
+
 /// A new id; the same for the same `Idempotency-Key`, so that sending again is found to be a repeat.
-fn made_id(headers: &HeaderMap) -> Answer<TaskId> {
+fn made_id(idempotency_key: Option<&str>) -> Answer<TaskId> {
     use sha2::Digest as _;
-    let given = header(headers, &axum::http::HeaderName::from_static("idempotency-key"))?;
-    let text = match given {
+    let text = match idempotency_key {
         None => uuid::Uuid::new_v4().to_string(),
-        Some(key) if key.is_empty() || key.len() > limits::IDEMPOTENCY_KEY_BYTES_MAX => {
-            let most = limits::IDEMPOTENCY_KEY_BYTES_MAX;
-            let detail = format!("The header Idempotency-Key must have 1 to {most} bytes.");
-            return Err(Problem::bad_request("invalid_header", detail));
-        }
         Some(key) => {
             let hash = sha2::Sha256::digest(key.as_bytes());
             hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
@@ -61,6 +81,58 @@ fn with_id(body: &Bytes, id: &TaskId) -> Bytes {
     let text = String::from_utf8_lossy(body);
     let inner = text.trim_start().trim_start_matches('{');
     Bytes::from(format!("{{\"id\":\"{id}\",{inner}"))
+}
+
+/// The record as a CloudEvent whose id is the idempotency key: intake takes two of a task for one, whatever they ask.
+fn as_cloud_event(mut message: Message, verb: &Verb, key: &str) -> Message {
+    let kind = format!("dueline.task.{}.v1", verb.word());
+    let attributes =
+        [("ce_specversion", "1.0"), ("ce_type", &kind), ("ce_source", EVENT_SOURCE), ("ce_id", key)];
+    let header =
+        |(name, value): (&str, &str)| (name.to_owned(), Some(Bytes::copy_from_slice(value.as_bytes())));
+    message.headers.extend(attributes.into_iter().map(header));
+    // The type of a CloudEvent is in its headers; the field would be refused.
+    message.value = message.value.map(|value| without_type(&value).unwrap_or(value));
+    message
+}
+
+/// The members of an object in order, names and values as they were sent.
+#[derive(Deserialize)]
+struct Members<'a>(#[serde(borrow, deserialize_with = "members")] Vec<(Cow<'a, str>, &'a RawValue)>);
+
+fn members<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<(Cow<'de, str>, &'de RawValue)>, D::Error> {
+    deserializer.deserialize_map(MembersVisitor)
+}
+
+struct MembersVisitor;
+
+impl<'de> Visitor<'de> for MembersVisitor {
+    type Value = Vec<(Cow<'de, str>, &'de RawValue)>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut members = Vec::new();
+        while let Some(member) = map.next_entry()? {
+            members.push(member);
+        }
+        Ok(members)
+    }
+}
+
+/// The object without its `type`, all values as they were sent; `None` when it has none.
+fn without_type(object: &[u8]) -> Option<Bytes> {
+    let Members(members) = serde_json::from_slice(object).ok()?;
+    members.iter().find(|(name, _)| name == "type")?;
+    let member = |(name, value): &(Cow<'_, str>, &RawValue)| {
+        format!("{}:{}", serde_json::Value::from(name.as_ref()), value.get())
+    };
+    let rest: Vec<String> = members.iter().filter(|(name, _)| name != "type").map(member).collect();
+    Some(Bytes::from(format!("{{{}}}", rest.join(","))))
 }
 
 fn key_of(event: &Event) -> Answer<TaskKey> {
@@ -78,8 +150,10 @@ pub(super) async fn answer(app: &App, sent: Sent, headers: &HeaderMap) -> Answer
         None => None,
         Some(wait) => decision(app, &sent, wait).await?,
     };
-    let Some(row) = decided else { return Ok((StatusCode::ACCEPTED, sent.accepted(None))) };
-    let status = match row.decision {
+    let Some(Decided { row, refused }) = decided else {
+        return Ok((StatusCode::ACCEPTED, sent.accepted(None)));
+    };
+    let status = match refused.unwrap_or(row.decision) {
         Decision::Scheduled | Decision::Replaced => StatusCode::CREATED,
         Decision::Rescheduled
         | Decision::Cancelled
@@ -119,23 +193,52 @@ fn unknown(key: &TaskKey) -> Problem {
     Problem::not_found("unknown_task", detail)
 }
 
+/// What was decided about an event.
+struct Decided {
+    row: EventRow,
+    /// It repeats an event that was refused so: its answer is the same refusal.
+    refused: Option<Decision>,
+}
+
 /// Looks for the row of the event until it is there or the wait is over.
-async fn decision(app: &App, sent: &Sent, wait: Duration) -> Answer<Option<EventRow>> {
+async fn decision(app: &App, sent: &Sent, wait: Duration) -> Answer<Option<Decided>> {
     let look = async {
         loop {
-            let rows = app.node.store().history(sent.key.clone(), limits::HISTORY_MAX).await?;
-            let mine = |row: &EventRow| row.version.offset() == sent.offset && row.shard.0 == sent.partition;
-            if let Some(row) = rows.into_iter().find(mine) {
-                return Ok::<EventRow, crate::store::Error>(row);
+            match app.node.store().history(sent.key.clone(), limits::HISTORY_MAX).await {
+                Ok(rows) => {
+                    if let Some(decided) = decided(&rows, sent) {
+                        return Ok(decided);
+                    }
+                }
+                // The event is in the log: a store that is away makes the wait longer and the event no less accepted.
+                Err(store::Error::Unavailable(_)) => {}
+                Err(error) => return Err(error),
             }
             tokio::time::sleep(LOOK_AGAIN).await;
         }
     };
     match tokio::time::timeout(wait, look).await {
-        Ok(Ok(row)) => Ok(Some(row)),
+        Ok(Ok(decided)) => Ok(Some(decided)),
         Ok(Err(error)) => Err(Problem::from(error)),
         Err(_) => Ok(None),
     }
+}
+
+/// The decision among the rows of the task, newest first.
+fn decided(rows: &[EventRow], sent: &Sent) -> Option<Decided> {
+    let is_ours = |row: &EventRow| row.version.offset() == sent.offset && row.shard.0 == sent.partition;
+    let at = rows.iter().position(is_ours)?;
+    let row = &rows[at];
+    let is_first = |other: &&EventRow| {
+        other.version < row.version
+            && other.decision != Decision::Repeated
+            && other.event_id_hash == row.event_id_hash
+    };
+    let repeats = row.decision == Decision::Repeated && row.event_id_hash.is_some();
+    let first = rows[at..].iter().find(is_first).filter(|_| repeats).map(|first| first.decision);
+    let refused =
+        first.filter(|first| matches!(first, Decision::TooLate | Decision::Unknown | Decision::Conflict));
+    Some(Decided { row: row.clone(), refused })
 }
 
 /// Refuses an event of another kind than the path is for.
@@ -149,5 +252,19 @@ pub(super) fn expect_schedule(app: &App, body: &[u8]) -> Answer<()> {
                 "Only schedule events are taken here; cancel with POST /v1/tasks/{queue}/{id}/cancel.";
             Err(Problem::bad_request("wrong_type", detail).at("/type"))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_type;
+
+    #[test]
+    fn the_type_is_taken_out_and_values_stay_as_they_were_sent() {
+        let object = br#"{ "type":"schedule", "payload": { "a" : 1.00 } , "i\u0064":"x" }"#;
+        let changed = without_type(object).expect("it has a type");
+        assert_eq!(String::from_utf8_lossy(&changed), r#"{"payload":{ "a" : 1.00 },"id":"x"}"#);
+        assert_eq!(without_type(b"{\"id\":1}"), None);
+        assert_eq!(without_type(b"[]"), None);
     }
 }

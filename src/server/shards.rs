@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use axum::Json;
-use axum::extract::{OriginalUri, RawQuery, State};
+use axum::extract::{OriginalUri, RawQuery};
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 
 use crate::engine;
 use crate::model::{QueueName, Shard, home_shard};
@@ -14,13 +15,13 @@ use crate::wire::time::format_time;
 use super::params::{NoParams, Params, QueuePath};
 use super::problem::Problem;
 use super::views::{HandlerView, InstanceView, QueuePage, QueueView, ShardView};
-use super::{Answer, App, hop};
+use super::{Answer, App, hop, limits};
 
 /// Queues with ready tasks, by name, over all instances.
 #[utoipa::path(get, path = "/v1/queues", params(("page_size" = Option<usize>, Query), ("page_token" = Option<String>, Query)),
     responses((status = 200, body = QueuePage), (status = 400, body = Problem)))]
 pub(super) async fn queues(
-    State(app): State<App>,
+    app: App,
     OriginalUri(uri): OriginalUri,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
@@ -29,28 +30,32 @@ pub(super) async fn queues(
     let size = params.page_size()?;
     let wrong = |error| super::params::parameter("page_token", &format!("{error}"));
     let after = params.text("page_token").map(QueueName::new).transpose().map_err(wrong)?;
+    let own = hop::ask_all(&app, move |engine| engine.queues(after.as_ref(), size + 1)).await;
     let mut found: Vec<QueueView> = Vec::new();
-    for shard in app.node.service().shards() {
-        let after = after.clone();
-        let ask = app.node.service().ask(shard, move |engine| engine.queues(after.as_ref(), size + 1));
-        found.extend(ask.await.unwrap_or_default().iter().map(|queue| view_of(shard, queue)));
+    for (shard, queues) in own {
+        found.extend(queues.iter().map(|queue| view_of(&app, shard, queue)));
     }
     for page in hop::ask_others::<QueuePage>(&app, &uri, &headers).await {
         found.extend(page.queues);
     }
     found.sort_by(|a, b| a.queue.cmp(&b.queue));
-    let more = found.len() > size;
-    found.truncate(size);
-    let next_page_token = found.last().filter(|_| more).map(|last| last.queue.clone());
+    // Two may think they own a shard for a moment.
+    found.dedup_by(|a, b| a.queue == b.queue);
+    let next_page_token = found.get(size).is_some().then(|| found[size - 1].queue.clone());
+    // A part keeps one more than the page, so that whoever asked for it knows that there are more.
+    found.truncate(size + usize::from(headers.contains_key(hop::HOP)));
     Ok(Json(QueuePage { queues: found, next_page_token }))
 }
 
-fn view_of(shard: Shard, queue: &engine::QueueView) -> QueueView {
+fn view_of(app: &App, shard: Shard, queue: &engine::QueueView) -> QueueView {
     QueueView {
         queue: queue.queue.to_string(),
         shard: shard.0,
         ready: queue.ready,
         running: queue.busy,
+        instance: app.node.config().instance.name.clone(),
+        head: queue.head_id.as_ref().map(ToString::to_string),
+        head_ready_at: queue.head.map(|place| format_time(place.ready_at)),
         next_try: queue.next_try.map(format_time),
     }
 }
@@ -59,8 +64,9 @@ fn view_of(shard: Shard, queue: &engine::QueueView) -> QueueView {
 #[utoipa::path(get, path = "/v1/queues/{queue}", params(("queue" = String, Path)),
     responses((status = 200, body = QueueView), (status = 503, body = Problem)))]
 pub(super) async fn queue(
-    State(app): State<App>,
+    app: App,
     QueuePath(queue): QueuePath,
+    _: NoParams,
     OriginalUri(uri): OriginalUri,
     headers: HeaderMap,
 ) -> Answer<Response> {
@@ -69,51 +75,56 @@ pub(super) async fn queue(
         return Ok(answered);
     }
     let name = queue.clone();
-    let found = app.node.service().ask(shard, move |engine| engine.queue(&name)).await;
+    let found = hop::ask(&app, shard, move |engine| engine.queue(&name)).await;
     let found = found.ok_or_else(|| hop::no_owner(shard))?;
-    let view = found.as_ref().map_or_else(
-        || QueueView { queue: queue.to_string(), shard: shard.0, ready: 0, running: 0, next_try: None },
-        |found| view_of(shard, found),
-    );
-    Ok(Json(view).into_response())
+    let nothing = engine::QueueView { queue, ready: 0, busy: 0, head: None, head_id: None, next_try: None };
+    Ok(Json(view_of(&app, shard, &found.unwrap_or(nothing))).into_response())
 }
 
 /// Every shard: its owner, epoch, progress.
 #[utoipa::path(get, path = "/v1/shards", responses((status = 200, body = Vec<ShardView>), (status = 503, body = Problem)))]
 pub(super) async fn shards(
-    State(app): State<App>,
+    app: App,
     _: NoParams,
     OriginalUri(uri): OriginalUri,
     headers: HeaderMap,
 ) -> Answer<Json<Vec<ShardView>>> {
-    let mut known: BTreeMap<u32, ShardView> = BTreeMap::new();
-    for shard in app.node.service().shards() {
-        let now = app.node.service().clock().now().boot;
-        let ask = app.node.service().ask(shard, move |engine| engine.shard_view(now));
-        if let Some(view) = ask.await.filter(|view| !matches!(view.phase, "idle" | "fenced")) {
-            known.insert(shard.0, shard_view(&app, shard, &view));
-        }
-    }
-    if headers.contains_key(hop::HOP) {
-        return Ok(Json(known.into_values().collect()));
-    }
+    let mut known: BTreeMap<u32, ShardView> = own_shards(&app).await;
     for others in hop::ask_others::<Vec<ShardView>>(&app, &uri, &headers).await {
         for view in others {
+            // Two may think they own a shard for a moment: the higher epoch does.
             let newer = known.get(&view.shard).is_none_or(|own| own.epoch < view.epoch);
             if newer {
                 known.insert(view.shard, view);
             }
         }
     }
-    for shard in (0..app.node.cluster().shards).filter(|shard| !known.contains_key(shard)).collect::<Vec<_>>()
-    {
-        known.insert(shard, from_store(&app, Shard(shard)).await?);
+    if !headers.contains_key(hop::HOP) {
+        let missing: Vec<u32> =
+            (0..app.node.cluster().shards).filter(|shard| !known.contains_key(shard)).collect();
+        let read = stream::iter(missing).map(|shard| from_store(&app, Shard(shard)));
+        let read: Vec<ShardView> = read.buffered(limits::SHARDS_AT_ONCE).try_collect().await?;
+        known.extend(read.into_iter().map(|view| (view.shard, view)));
     }
     Ok(Json(known.into_values().collect()))
 }
 
-fn shard_view(app: &App, shard: Shard, view: &engine::ShardView) -> ShardView {
-    let behind = view.target.map_or(0, |target| target.saturating_sub(view.next_offset));
+/// The shards that this instance holds or is taking.
+async fn own_shards(app: &App) -> BTreeMap<u32, ShardView> {
+    let now = app.node.service().clock().now().boot;
+    let views = hop::ask_all(app, move |engine| engine.shard_view(now)).await;
+    let held = views.into_iter().filter(|(_, view)| !matches!(view.phase, "idle" | "fenced"));
+    let shown = stream::iter(held).map(|(shard, view)| async move {
+        let end = tokio::time::timeout(limits::ASK_TIMEOUT, app.node.consumer().end(shard)).await;
+        let next = end.ok().and_then(Result::ok).map(|end| end.next);
+        (shard.0, shard_view(app, shard, &view, next))
+    });
+    shown.buffered(limits::SHARDS_AT_ONCE).collect().await
+}
+
+/// `next` is the end of the shard's log, if that could be asked for.
+fn shard_view(app: &App, shard: Shard, view: &engine::ShardView, next: Option<u64>) -> ShardView {
+    let behind = next.or(view.target).map_or(0, |target| target.saturating_sub(view.next_offset));
     ShardView {
         shard: shard.0,
         owner: Some(app.node.config().instance.name.clone()),
@@ -145,7 +156,7 @@ async fn from_store(app: &App, shard: Shard) -> Answer<ShardView> {
 
 /// Every instance with a heartbeat in the last hour.
 #[utoipa::path(get, path = "/v1/instances", responses((status = 200, body = Vec<InstanceView>), (status = 503, body = Problem)))]
-pub(super) async fn instances(State(app): State<App>, _: NoParams) -> Answer<Json<Vec<InstanceView>>> {
+pub(super) async fn instances(app: App, _: NoParams) -> Answer<Json<Vec<InstanceView>>> {
     let instances = app.node.store().instances().await?;
     let view = |one: crate::store::Instance| InstanceView {
         alive: hop::alive(&app, &one),
@@ -161,7 +172,7 @@ pub(super) async fn instances(State(app): State<App>, _: NoParams) -> Answer<Jso
 
 /// The handlers of this instance.
 #[utoipa::path(get, path = "/v1/handlers", responses((status = 200, body = Vec<HandlerView>)))]
-pub(super) async fn handlers(State(app): State<App>, _: NoParams) -> Json<Vec<HandlerView>> {
+pub(super) async fn handlers(app: App, _: NoParams) -> Json<Vec<HandlerView>> {
     let view = |(name, kind, policy): (&crate::model::HandlerName, &'static str, crate::dispatch::Policy)| {
         HandlerView {
             name: name.to_string(),

@@ -1,7 +1,7 @@
 //! One task: schedule, show, cancel, reschedule, explain; and many at once.
 
 use axum::Json;
-use axum::extract::{OriginalUri, State};
+use axum::extract::OriginalUri;
 use axum::http::{HeaderMap, StatusCode, header::CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -10,7 +10,7 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use crate::engine::Explanation;
-use crate::model::{Current, TaskKey, Wall, home_shard};
+use crate::model::{Decision, Place, Shard, TaskKey, TaskState, Wall};
 use crate::wire::event::request::ScheduleRequest;
 use crate::wire::time::format_time;
 
@@ -23,13 +23,17 @@ use super::{Answer, App, hop, limits};
 
 /// Schedule a task. The body is a schedule event; without `id` one is made (the same for the same `Idempotency-Key`).
 /// With `Prefer: wait=N` the answer comes when the event is decided, after at most N seconds.
-#[utoipa::path(post, path = "/v1/tasks", request_body = ScheduleRequest, responses(
+/// An event with the same `Idempotency-Key` as the task's newest one is a repeat, whatever it asks for.
+#[utoipa::path(post, path = "/v1/tasks", request_body = ScheduleRequest, params(
+    ("Prefer" = Option<String>, Header, description = "`wait=N`: wait for the decision, at most 30 seconds"),
+    ("Idempotency-Key" = Option<String>, Header, description = "1 to 255 bytes: the id of the event"),
+    ("traceparent" = Option<String>, Header, description = "W3C trace context, passed on to the handler")), responses(
     (status = 202, body = Accepted, description = "Accepted: it will run"),
     (status = 201, body = Accepted, description = "Stored"),
     (status = 200, body = Accepted, description = "A repeat: nothing changed"),
     (status = 400, body = Problem), (status = 409, body = Problem), (status = 503, body = Problem)))]
 pub(super) async fn schedule(
-    State(app): State<App>,
+    app: App,
     _: NoParams,
     headers: HeaderMap,
     Body(body): Body,
@@ -44,7 +48,7 @@ pub(super) async fn schedule(
 #[utoipa::path(post, path = "/v1/tasks:batch", request_body(content = String, content_type = "application/x-ndjson"),
     responses((status = 200, description = "One Accepted or Problem a line", content_type = "application/x-ndjson"),
     (status = 413, body = Problem)))]
-pub(super) async fn batch(State(app): State<App>, _: NoParams, Body(body): Body) -> Answer<Response> {
+pub(super) async fn batch(app: App, _: NoParams, Body(body): Body) -> Answer<Response> {
     let lines: Vec<Bytes> = body
         .split(|byte| *byte == b'\n')
         .map(<[u8]>::trim_ascii)
@@ -81,23 +85,42 @@ pub(super) async fn batch(State(app): State<App>, _: NoParams, Body(body): Body)
 /// Show a task: its state, every attempt, its result, and every event about it.
 #[utoipa::path(get, path = "/v1/tasks/{queue}/{id}", params(("queue" = String, Path), ("id" = String, Path)), responses(
     (status = 200, body = TaskView), (status = 404, body = Problem), (status = 503, body = Problem)))]
-pub(super) async fn show(State(app): State<App>, TaskPath(key): TaskPath) -> Answer<Json<TaskView>> {
-    Ok(Json(find(&app, &key).await?.0))
+pub(super) async fn show(app: App, TaskPath(key): TaskPath, _: NoParams) -> Answer<Json<TaskView>> {
+    let found = find(&app, &key).await?;
+    let mut view = found.view;
+    if view.payload.is_none() {
+        let stored = app.node.store().payload(found.shard, found.place).await?;
+        view.payload = stored.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    }
+    Ok(Json(view))
 }
 
 /// The task an id stands for, and where it lies.
-async fn find(app: &App, key: &TaskKey) -> Answer<(TaskView, Current)> {
+struct Found {
+    view: TaskView,
+    shard: Shard,
+    place: Place,
+}
+
+async fn find(app: &App, key: &TaskKey) -> Answer<Found> {
     let missing = || {
         let detail = format!("No task {} of queue {} is known.", key.id, key.queue);
         Problem::not_found("unknown_task", detail)
     };
-    let rows = app.node.store().history(key.clone(), limits::HISTORY_MAX).await?;
+    let mut rows = app.node.store().history(key.clone(), limits::HISTORY_MAX).await?;
+    // Of several rows of a version that of the highest epoch counts, and comes first.
+    rows.dedup_by_key(|row| row.version);
     let newest = rows.first().ok_or_else(missing)?;
-    let current = newest.current.ok_or_else(missing)?;
-    let facts = app.node.store().facts(newest.shard, current.place).await?;
+    let place = newest.current.ok_or_else(missing)?.place;
+    let shard = newest.shard;
+    let facts = app.node.store().facts(shard, place).await?;
     let mut view = task_view(&facts).ok_or_else(missing)?;
+    if view.state == TaskState::Cancelled.word() {
+        let cancel = rows.iter().find(|row| row.decision == Decision::Cancelled);
+        view.reason = cancel.and_then(|row| row.reason.clone());
+    }
     view.events = rows.iter().map(DecisionView::of).collect();
-    Ok((view, current))
+    Ok(Found { view, shard, place })
 }
 
 /// Why, in the caller's words.
@@ -125,12 +148,15 @@ pub(super) struct RescheduleBody {
 }
 
 /// Cancel a task. With `Prefer: wait=N`: 200 when it was in time, 409 `too_late` when not.
-#[utoipa::path(post, path = "/v1/tasks/{queue}/{id}/cancel", params(("queue" = String, Path), ("id" = String, Path)),
+#[utoipa::path(post, path = "/v1/tasks/{queue}/{id}/cancel", params(("queue" = String, Path), ("id" = String, Path),
+    ("Prefer" = Option<String>, Header, description = "`wait=N`: wait for the decision, at most 30 seconds"),
+    ("Idempotency-Key" = Option<String>, Header, description = "1 to 255 bytes: the id of the event")),
     request_body = CancelBody, responses((status = 202, body = Accepted), (status = 200, body = Accepted),
     (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub(super) async fn cancel(
-    State(app): State<App>,
+    app: App,
     TaskPath(key): TaskPath,
+    _: NoParams,
     headers: HeaderMap,
     Body(body): Body,
 ) -> Answer<Response> {
@@ -140,13 +166,15 @@ pub(super) async fn cancel(
 }
 
 /// Run a task at another time. With `Prefer: wait=N`: 200 when it was in time, 409 `too_late` when not.
-#[utoipa::path(post, path = "/v1/tasks/{queue}/{id}/reschedule", params(("queue" = String, Path), ("id" = String, Path)),
+#[utoipa::path(post, path = "/v1/tasks/{queue}/{id}/reschedule", params(("queue" = String, Path), ("id" = String, Path),
+    ("Prefer" = Option<String>, Header, description = "`wait=N`: wait for the decision, at most 30 seconds"),
+    ("Idempotency-Key" = Option<String>, Header, description = "1 to 255 bytes: the id of the event")),
     request_body = RescheduleBody, responses((status = 202, body = Accepted), (status = 200, body = Accepted),
     (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub(super) async fn reschedule(
-    State(app): State<App>,
-    _: NoParams,
+    app: App,
     TaskPath(key): TaskPath,
+    _: NoParams,
     headers: HeaderMap,
     Body(body): Body,
 ) -> Answer<Response> {
@@ -189,28 +217,21 @@ async fn change(
 #[utoipa::path(get, path = "/v1/tasks/{queue}/{id}/explain", params(("queue" = String, Path), ("id" = String, Path)),
     responses((status = 200, body = ExplainView), (status = 404, body = Problem), (status = 503, body = Problem)))]
 pub(super) async fn explain(
-    State(app): State<App>,
+    app: App,
     TaskPath(key): TaskPath,
+    _: NoParams,
     OriginalUri(uri): OriginalUri,
     headers: HeaderMap,
 ) -> Answer<Response> {
-    let (task, current) = find(&app, &key).await?;
-    let shard = home_shard(&key.queue, app.node.cluster().shards);
-    if let Some(answered) = hop::to_owner(&app, shard, &uri, &headers).await? {
-        return Ok(answered);
-    }
-    let place = current.place;
-    let reasons = app.node.service().ask(shard, move |engine| engine.explain(place)).await;
-    let reasons = reasons.ok_or_else(|| hop::no_owner(shard))?;
-    let until = |reason: &Explanation| match reason {
-        Explanation::NotDue(at) | Explanation::Retrying(_, at) | Explanation::HeldUntil(at) => Some(*at),
-        Explanation::Behind { next_try, .. } => *next_try,
-        Explanation::ShardNotRunning(_)
-        | Explanation::NotLoaded
-        | Explanation::BeingDecided
-        | Explanation::WaitsForSlot(_)
-        | Explanation::Running
-        | Explanation::NotPending => None,
+    let Found { view: task, shard, place } = find(&app, &key).await?;
+    let reasons = if is_finished(&task.state) {
+        vec![Explanation::NotPending]
+    } else {
+        if let Some(answered) = hop::to_owner(&app, shard, &uri, &headers).await? {
+            return Ok(answered);
+        }
+        let asked = hop::ask(&app, shard, move |engine| engine.explain(place)).await;
+        asked.ok_or_else(|| hop::no_owner(shard))?
     };
     let earliest: Option<Wall> = reasons.iter().filter_map(until).max();
     let view = ExplainView {
@@ -221,4 +242,22 @@ pub(super) async fn explain(
         earliest_start: earliest.map(format_time),
     };
     Ok(Json(view).into_response())
+}
+
+fn until(reason: &Explanation) -> Option<Wall> {
+    match reason {
+        Explanation::NotDue(at) | Explanation::Retrying(_, at) | Explanation::HeldUntil(at) => Some(*at),
+        Explanation::Behind { next_try, .. } => *next_try,
+        Explanation::ShardNotRunning(_)
+        | Explanation::NotLoaded
+        | Explanation::BeingDecided
+        | Explanation::WaitsForSlot(_)
+        | Explanation::Running
+        | Explanation::NotPending => None,
+    }
+}
+
+fn is_finished(state: &str) -> bool {
+    let unfinished = [TaskState::Scheduled, TaskState::Running, TaskState::Retrying];
+    unfinished.iter().all(|other| other.word() != state)
 }

@@ -1,11 +1,13 @@
 //! The shapes of answers: what is added stays, names are never changed.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::engine::{Explanation, Next, fold};
-use crate::model::{EventRow, Fact, FactRow, Payload, TaskState, Version, Wall};
+use crate::model::{AttemptToken, EventRow, Fact, FactRow, Outcome, Payload, TaskState, Version, Wall};
 use crate::wire::time::format_time;
 
 /// An event that was written to the log.
@@ -84,10 +86,20 @@ pub(super) struct TaskView {
     /// When it is tried again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) next_at: Option<String>,
-    /// Why it was closed without success.
+    /// Why it was closed without success: the word of the closing, or the words given with the cancel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<String>,
-    /// Its payload; left out in lists and when it is stored apart.
+    /// What its handler answered: as JSON if it was JSON, else as text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Value>)]
+    pub(super) result: Option<Box<RawValue>>,
+    /// Not started after this time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) expires_at: Option<String>,
+    /// Its labels.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) labels: BTreeMap<String, String>,
+    /// Its payload; left out in lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Value>)]
     pub(super) payload: Option<Box<RawValue>>,
@@ -106,6 +118,8 @@ pub(super) struct AttemptView {
     pub(super) attempt: u32,
     /// The owner's epoch.
     pub(super) epoch: u64,
+    /// The fencing token that its handler was given.
+    pub(super) fencing_token: String,
     /// The instance that made it.
     pub(super) instance: String,
     /// When it started.
@@ -140,6 +154,7 @@ pub(super) fn task_view(rows: &[FactRow]) -> Option<TaskView> {
         Next::Run(_) | Next::Open(_) | Next::Finished(_) => None,
     };
     let closed = folded.ended.as_ref().and_then(|ended| ended.closed).or(folded.closed);
+    let result = folded.ended.as_ref().filter(|ended| ended.outcome == Outcome::Succeeded);
     let payload = match &content.payload {
         Payload::Inline(bytes) => serde_json::from_slice(bytes).ok(),
         Payload::Stored(_) => None,
@@ -158,13 +173,23 @@ pub(super) fn task_view(rows: &[FactRow]) -> Option<TaskView> {
         offset: first.place.version.offset(),
         next_at,
         reason: closed.map(|reason| reason.word().to_owned()),
+        result: result.and_then(|ended| ended.result.as_deref()).and_then(json_or_text),
+        expires_at: content.expires_at.map(format_time),
+        labels: content.labels.clone(),
         payload,
         attempts: attempts(rows),
         events: Vec::new(),
     })
 }
 
+/// Bytes as JSON if they are, else as a text; `None` = no bytes.
+fn json_or_text(bytes: &[u8]) -> Option<Box<RawValue>> {
+    let text = || serde_json::value::to_raw_value(&String::from_utf8_lossy(bytes)).ok();
+    if bytes.is_empty() { None } else { serde_json::from_slice(bytes).ok().or_else(text) }
+}
+
 fn attempts(rows: &[FactRow]) -> Vec<AttemptView> {
+    let generation = rows.first().map(|row| row.place.version.generation()).unwrap_or_default();
     let mut started: Vec<_> = rows
         .iter()
         .filter_map(|row| match &row.fact {
@@ -184,6 +209,8 @@ fn attempts(rows: &[FactRow]) -> Vec<AttemptView> {
         AttemptView {
             attempt: started.attempt,
             epoch: started.epoch.0,
+            fencing_token: AttemptToken { generation, epoch: started.epoch, sequence: started.seq }
+                .to_string(),
             instance: started.instance.to_string(),
             started_at: format_time(started.at),
             deadline: format_time(started.deadline),
@@ -200,8 +227,12 @@ fn attempts(rows: &[FactRow]) -> Vec<AttemptView> {
 /// A page of tasks.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub(super) struct TaskPage {
-    /// The tasks, by ready time within each shard.
+    /// The tasks, by ready time.
     pub(super) tasks: Vec<TaskView>,
+    /// Listed from this ready time …
+    pub(super) from: String,
+    /// … to before this one.
+    pub(super) to: String,
     /// Give it as `page_token` for what follows; absent at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) next_page_token: Option<String>,
@@ -306,6 +337,14 @@ pub(super) struct QueueView {
     pub(super) ready: usize,
     /// Attempts that are open.
     pub(super) running: usize,
+    /// The instance that runs it.
+    pub(super) instance: String,
+    /// The id of its head.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) head: Option<String>,
+    /// Since when its head is ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) head_ready_at: Option<String>,
     /// When its head is tried again, if it waits for that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) next_try: Option<String>,
@@ -335,7 +374,7 @@ pub(super) struct ShardView {
     pub(super) phase: String,
     /// The last applied offset, -1 for none.
     pub(super) applied: i64,
-    /// Records accepted and not applied, as far as its owner knows.
+    /// Records accepted and not applied.
     pub(super) lag: u64,
     /// Every task ready at or before this is finished.
     pub(super) watermark: String,
@@ -388,7 +427,7 @@ pub(super) struct RejectedView {
     pub(super) partition: u32,
     /// Its offset there.
     pub(super) offset: u64,
-    /// Its bytes as text, as far as they are.
+    /// Its first 4 KiB as text; what is not UTF-8 is replaced.
     pub(super) value: String,
 }
 
