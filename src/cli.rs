@@ -16,6 +16,7 @@ mod topics;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
@@ -92,11 +93,17 @@ pub fn run() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return exit::report(&anyhow::Error::from(error).context("the async runtime")),
     };
-    match runtime.block_on(dispatch(cli)) {
+    let code = match runtime.block_on(dispatch(cli)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => exit::report(&error),
-    }
+    };
+    // A client library may be waiting for a server that does not answer: nobody waits for that.
+    runtime.shutdown_timeout(LEFT_TO_END);
+    code
 }
+
+/// Time for what is under way when the last word is said.
+const LEFT_TO_END: Duration = Duration::from_secs(2);
 
 async fn dispatch(cli: Cli) -> anyhow::Result<()> {
     let global = cli.global;

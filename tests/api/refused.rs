@@ -157,6 +157,11 @@ async fn what_is_too_large_or_no_http_is_refused_on_the_wire() {
     let many = "{}\n".repeat(10_001);
     let answer = dev.send(Method::POST, "/v1/tasks:batch", many, &[]).await;
     assert_eq!(answer.problem(), (413, "too_many_lines"));
+    let long = dev.get(&format!("/v1/tasks/{}", "a".repeat(9_000))).await;
+    assert_eq!(long.problem(), (414, "uri_too_long"));
+    let large = "x".repeat(40 * 1024);
+    let headers = dev.send(Method::GET, "/v1/tasks", "", &[("x-large", large.as_str())]).await;
+    assert_eq!(headers.problem(), (431, "headers_too_large"));
     let huge = head("/v1/tasks", &format!("x-huge: {}\r\ncontent-length: 0\r\n", "x".repeat(1024 * 1024)));
     let answer = raw(&dev, huge.into_bytes()).await;
     assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");

@@ -202,3 +202,127 @@ async fn a_deep_payload_is_only_bytes() {
     let shown = dev.cli(&["task", "show", "d", "d"]);
     assert!(shown.code == 1 && shown.err.contains("recursion"), "told, not shown as nothing: {shown:?}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idempotency_key_makes_a_repeat_of_any_content_and_a_refusal_stays_one() {
+    let (_dir, sink, dev) = started().await;
+    let keyed = |key| [("prefer", "wait=20"), ("idempotency-key", key)];
+    let far = |by: &str| {
+        let task = json!({"type": "schedule", "queue": "k", "id": "far", "delay": "1h", "handler": "log",
+            "created_by": by});
+        task.to_string()
+    };
+    let first = dev.send(Method::POST, "/v1/tasks", far("one"), &keyed("k1")).await;
+    let again = dev.send(Method::POST, "/v1/tasks", far("two"), &keyed("k1")).await;
+    let other = dev.send(Method::POST, "/v1/tasks", far("three"), &keyed("k2")).await;
+    assert_eq!((first.decision(), again.decision()), ((201, "scheduled"), (200, "repeated")));
+    assert_eq!(other.decision(), (201, "replaced"));
+
+    let now = json!({"queue": "k", "id": "now", "handler": sink.handler("ok")});
+    assert_eq!(dev.post("/v1/tasks", &now).await.status, 201);
+    dev.task_in("succeeded", "k", "now").await;
+    for _ in 0..2 {
+        let late = dev.send(Method::POST, "/v1/tasks/k/now/cancel", "", &keyed("k3")).await;
+        assert_eq!(late.problem(), (409, "too_late"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everything_known_of_a_task_is_shown() {
+    let (_dir, sink, dev) = started().await;
+    let large = "x".repeat(200 * 1024);
+    let task = json!({"queue": "all", "id": "large", "handler": sink.handler("result"), "payload": large,
+        "labels": {"team": "sre"}, "expires_at": "2099-01-01T00:00:00Z"});
+    assert_eq!(dev.post("/v1/tasks", &task).await.status, 201);
+    let shown = dev.task_in("succeeded", "all", "large").await;
+    assert!(shown["payload"] == json!(large), "a payload that is stored apart");
+    assert_eq!((&shown["result"], &shown["labels"]), (&json!({"sent": 17}), &json!({"team": "sre"})));
+    assert_eq!(shown["expires_at"], "2099-01-01T00:00:00.000Z");
+    let token = sink.of("all", "large")[0].header("dueline-fencing-token").to_owned();
+    assert_eq!(shown["attempts"][0]["fencing_token"], token);
+    let why = dev.get("/v1/tasks/all/large/explain").await.json;
+    assert_eq!(why["reasons"][0]["code"], "finished");
+
+    let far = json!({"queue": "all", "id": "far", "handler": "log", "delay": "1h"});
+    assert_eq!(dev.post("/v1/tasks", &far).await.status, 201);
+    dev.post("/v1/tasks/all/far/cancel", &json!({"reason": "resolved"})).await;
+    let shown = dev.get("/v1/tasks/all/far").await.json;
+    assert_eq!((&shown["state"], &shown["reason"]), (&json!("cancelled"), &json!("resolved")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_field_of_an_event_has_its_flag() {
+    let (dir, _sink, dev) = started().await;
+    let file = dir.path().join("payload.json");
+    std::fs::write(&file, "{\"n\": 12345678901234567890}\n").expect("written");
+    let file = file.to_str().expect("text");
+    let ran = dev.cli(&[
+        "task",
+        "schedule",
+        "--queue",
+        "f",
+        "--id",
+        "f",
+        "--handler",
+        "log",
+        "--delay",
+        "1h",
+        "--payload-file",
+        file,
+        "--priority",
+        "9",
+        "--collection",
+        "c",
+        "--timeout",
+        "5s",
+        "--expires-at",
+        "2099-01-01T00:00:00Z",
+        "--misfire",
+        "skip",
+        "--misfire-grace",
+        "1m",
+        "--on-conflict",
+        "keep",
+        "--label",
+        "a=b=c",
+        "--label",
+        "d=",
+        "--created-by",
+        "me",
+        "--retry",
+        "{\"max_attempts\":3}",
+        "--reason",
+        "why",
+        "--idempotency-key",
+        "k",
+    ]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let shown = dev.get("/v1/tasks/f/f").await;
+    assert!(shown.text.contains("\"payload\":{\"n\": 12345678901234567890}"), "{}", shown.text);
+    assert_eq!(shown.json["labels"], json!({"a": "b=c", "d": ""}));
+    assert_eq!((&shown.json["priority"], &shown.json["created_by"]), (&json!(9), &json!("me")));
+    let kept = dev.cli(&[
+        "task",
+        "schedule",
+        "--queue",
+        "f",
+        "--id",
+        "f",
+        "--handler",
+        "log",
+        "--on-conflict",
+        "keep",
+    ]);
+    assert!(kept.code == 0 && kept.out.starts_with("kept: "), "{kept:?}");
+    for wrong in [
+        ["--label", "a"],
+        ["--priority", "10"],
+        ["--misfire", "later"],
+        ["--retry", "{\"attempts\":3}"],
+        ["--payload-file", "/nowhere/payload"],
+        ["--wait", "31"],
+    ] {
+        let ran = dev.cli(&[&["task", "schedule", "--handler", "log"], &wrong[..]].concat());
+        assert_eq!(ran.code, 2, "{wrong:?}: {ran:?}");
+    }
+}

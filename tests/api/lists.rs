@@ -1,0 +1,87 @@
+//! Lists: in order of time over all shards, whole over pages, without what was put aside.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::dev::Dev;
+
+/// Follows the pages of a list.
+async fn listed(dev: &Dev, query: &str, page_size: usize) -> Vec<Value> {
+    let (mut found, mut token) = (Vec::new(), String::new());
+    loop {
+        let page = dev.get(&format!("/v1/tasks?page_size={page_size}{query}{token}")).await.json;
+        found.extend(page["tasks"].as_array().expect("tasks").iter().cloned());
+        let Some(next) = page["next_page_token"].as_str() else { return found };
+        token = format!("&page_token={next}");
+    }
+}
+
+fn names(tasks: &[Value]) -> Vec<String> {
+    let name = |task: &Value| {
+        format!("{}/{}", task["queue"].as_str().unwrap_or("-"), task["id"].as_str().unwrap_or("-"))
+    };
+    tasks.iter().map(name).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tasks_of_all_shards_are_listed_by_time_whatever_the_page() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let dev = Dev::start(dir.path()).await;
+    let hour = jiff::Timestamp::now().as_millisecond() + 3_600_000;
+    // Ten queues on eight shards, twelve tasks each; every ten tasks are due in the same millisecond.
+    let lines = (0..120).map(|n: i64| {
+        let due = jiff::Timestamp::from_millisecond(hour + 1_000 * (n / 10 % 12)).expect("a time");
+        json!({"queue": format!("q{}", n % 10), "id": n.to_string(), "due_at": due.to_string(), "handler": "log"}).to_string()
+    });
+    let body = lines.collect::<Vec<_>>().join("\n");
+    assert_eq!(dev.send(Method::POST, "/v1/tasks:batch", body, &[]).await.status, 200);
+    for n in 0..120 {
+        dev.task_in("scheduled", &format!("q{}", n % 10), &n.to_string()).await;
+    }
+    let all = listed(&dev, "", 1_000).await;
+    let due: Vec<&str> = all.iter().map(|task| task["due_at"].as_str().expect("a time")).collect();
+    assert!(due.len() == 120 && due.is_sorted(), "{due:?}");
+    for page_size in [1, 7, 50] {
+        assert_eq!(names(&listed(&dev, "", page_size).await), names(&all), "{page_size}");
+    }
+    let (from, to) =
+        (all[20]["due_at"].as_str().expect("a time"), all[60]["due_at"].as_str().expect("a time"));
+    let part = listed(&dev, &format!("&from={from}&to={to}"), 9).await;
+    assert_eq!(names(&part), names(&all[20..60]));
+    assert_eq!(listed(&dev, "&queue=q3", 5).await.len(), 12);
+    let page = dev.get("/v1/tasks?page_size=1").await.json;
+    let token = page["next_page_token"].as_str().expect("more");
+    let other = dev.get(&format!("/v1/tasks?from={from}&page_token={token}")).await;
+    assert_eq!(other.problem(), (400, "invalid_parameter"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_put_aside_is_listed_only_when_asked_for() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let dev = Dev::start(dir.path()).await;
+    for delay in ["1h", "2h", "3h"] {
+        let task = json!({"queue": "r", "id": "one", "delay": delay, "handler": "log"});
+        assert_eq!(dev.post("/v1/tasks", &task).await.status, 201);
+    }
+    assert_eq!(listed(&dev, "", 10).await.len(), 1);
+    assert_eq!(listed(&dev, "&state=replaced", 10).await.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_names_its_head_and_shards_tell_how_far_they_are() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let dev = Dev::start(dir.path()).await;
+    let retry = json!({"max_attempts": 3, "initial": "1h", "max": "1h", "jitter": 0});
+    let head = json!({"queue": "h", "id": "head", "handler": "http://127.0.0.1:1/", "retry": retry});
+    assert_eq!(dev.post("/v1/tasks", &head).await.status, 201);
+    let head = dev.task_in("retrying", "h", "head").await;
+    let queue = dev.get("/v1/queues/h").await.json;
+    assert_eq!((&queue["head"], &queue["next_try"]), (&json!("head"), &head["next_at"]));
+    assert_eq!((&queue["head_ready_at"], &queue["shard"]), (&head["ready_at"], &head["shard"]));
+    let shards = dev.get("/v1/shards").await.json;
+    let own =
+        &shards[head["shard"].as_u64().and_then(|shard| usize::try_from(shard).ok()).expect("a number")];
+    assert_eq!((&own["applied"], &own["lag"], &own["phase"]), (&json!(0), &json!(0), &json!("running")));
+    let nothing = dev.get("/v1/queues/nothing").await.json;
+    assert_eq!((&nothing["ready"], &nothing["head"]), (&json!(0), &Value::Null));
+}

@@ -1,0 +1,74 @@
+//! `dueline serve` while its servers are away, and what it refuses at once.
+
+use std::process::{Child, Command, Stdio};
+
+use super::dev::{DUELINE, run};
+use super::until;
+
+/// A `serve` on servers that are not there.
+struct Serve {
+    child: Child,
+    address: String,
+}
+
+impl Serve {
+    fn start(dir: &std::path::Path) -> Serve {
+        let file = dir.join("dueline.toml");
+        let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = port.local_addr().expect("an address").to_string();
+        drop(port);
+        let config = format!(
+            "[kafka]\nbrokers = \"127.0.0.1:1\"\n[cassandra]\nnodes = [\"127.0.0.1:1\"]\n[http]\nlisten = \"{address}\"\n"
+        );
+        std::fs::write(&file, config).expect("written");
+        let mut command = Command::new(DUELINE);
+        command.args(["serve", "--config"]).arg(&file).stdout(Stdio::null()).stderr(Stdio::null());
+        Serve { child: command.spawn().expect("the binary starts"), address }
+    }
+}
+
+impl Drop for Serve {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_serve_that_waits_for_its_servers_is_alive_and_not_ready_and_stops_when_told() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut serve = Serve::start(dir.path());
+    let get = |path: &str| {
+        let url = format!("http://{}{path}", serve.address);
+        async move { Some(reqwest::get(url).await.ok()?.status().as_u16()) }
+    };
+    assert_eq!(until("an answer", || get("/livez")).await, 200);
+    for path in ["/readyz", "/metrics", "/v1/tasks", "/v1/shards"] {
+        assert_eq!(get(path).await, Some(503), "{path}");
+    }
+    assert_eq!(get("/openapi.json").await, Some(200));
+    let pid = i32::try_from(serve.child.id()).ok().and_then(rustix::process::Pid::from_raw);
+    rustix::process::kill_process(pid.expect("a process id"), rustix::process::Signal::TERM)
+        .expect("told to stop");
+    let child = std::cell::RefCell::new(&mut serve.child);
+    let ended = until("the end", || async { child.borrow_mut().try_wait().expect("asked") }).await;
+    assert_eq!(ended.code(), Some(0));
+}
+
+#[test]
+fn what_needs_a_person_is_refused_at_once() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("dueline.toml");
+    for (config, word) in [
+        ("", "kafka.brokers"),
+        ("[kafka]\nbrokers = \"127.0.0.1:1\"\n", "cassandra.nodes"),
+        (
+            "[kafka]\nbrokers = \"127.0.0.1:1\"\n[kafka.librdkafka]\n\"no.such.property\" = 1\n[cassandra]\nnodes = [\"127.0.0.1:1\"]\n[http]\nlisten = \"127.0.0.1:0\"\n",
+            "no.such.property",
+        ),
+    ] {
+        std::fs::write(&file, config).expect("written");
+        let ran = run(Command::new(DUELINE).args(["serve", "--config"]).arg(&file));
+        assert!(matches!(ran.code, 1 | 2) && ran.err.contains(word), "{word}: {ran:?}");
+    }
+}
