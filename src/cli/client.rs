@@ -50,6 +50,11 @@ impl Client {
         self.send(self.request(Method::GET, &path)).await
     }
 
+    /// The JSON text of an answer, as it was sent: a payload keeps its numbers.
+    pub(super) async fn get_text(&self, path: &str) -> anyhow::Result<String> {
+        self.send_for_text(self.request(Method::GET, path)).await
+    }
+
     /// Posts a JSON text; with a wait the answer says what was decided.
     pub(super) async fn post(&self, path: &str, body: String, wait: Option<u64>) -> anyhow::Result<Value> {
         self.post_keyed(path, body, wait, None).await
@@ -83,14 +88,20 @@ impl Client {
     }
 
     async fn send(&self, request: RequestBuilder) -> anyhow::Result<Value> {
+        let text = self.send_for_text(request).await?;
+        serde_json::from_str(&text)
+            .map_err(|error| Exit::Error.with(format!("the answer cannot be read: {error}")))
+    }
+
+    /// The answer as it was sent.
+    async fn send_for_text(&self, request: RequestBuilder) -> anyhow::Result<String> {
         let answer = request.send().await.map_err(|error| self.unreachable(&error))?;
         let status = answer.status();
         let text = answer.text().await.map_err(|error| self.unreachable(&error))?;
-        let value: Result<Value, _> = serde_json::from_str(&text);
         if status.is_success() {
-            return value.map_err(|error| Exit::Error.with(format!("the answer cannot be read: {error}")));
+            return Ok(text);
         }
-        let value = value.unwrap_or(Value::Null);
+        let value: Value = serde_json::from_str(&text).unwrap_or_default();
         let detail =
             value["detail"].as_str().map_or_else(|| format!("the server answered {status}"), str::to_owned);
         Err(exit_of(status).with(detail))

@@ -36,7 +36,7 @@ pub(super) async fn run(global: &Global, _args: Args) -> anyhow::Result<()> {
 async fn start(config: &Config) -> anyhow::Result<Node> {
     let mut wait = WAIT_FIRST;
     loop {
-        match try_start(config).await {
+        match try_start(config).await? {
             Ok(node) => return Ok(node),
             Err(error) if is_away(&error) => {
                 tracing::warn!(%error, "waiting for Kafka and Cassandra");
@@ -48,31 +48,39 @@ async fn start(config: &Config) -> anyhow::Result<Node> {
     }
 }
 
-async fn try_start(config: &Config) -> Result<Node, node::Error> {
-    check_topics(config).await?;
-    Node::builder(config.clone()).start().await
+/// The outer error is that topics are not as they have to be.
+async fn try_start(config: &Config) -> anyhow::Result<Result<Node, node::Error>> {
+    match bad_topics(config).await {
+        Err(error) => Ok(Err(error.into())),
+        Ok(bad) if bad.is_empty() => Ok(Node::builder(config.clone()).start().await),
+        Ok(bad) => {
+            let bad = bad.join("\n");
+            Err(Exit::Error
+                .with(format!("topics are not as they have to be (`dueline topics check`):\n{bad}")))
+        }
+    }
 }
 
-/// Topics are never made silently: those that are missing or would break a promise stop the start.
+/// Topics that are missing or would break a promise: they are never made or changed silently. Brokers that are down are
+/// no reason to wait: what is stored runs on time without them.
 #[cfg(feature = "kafka")]
-async fn check_topics(config: &Config) -> Result<(), node::Error> {
+async fn bad_topics(config: &Config) -> Result<Vec<String>, log::Error> {
     use crate::log::kafka::topics::{Level, check, plan};
     let plan = plan(&node::wanted_topics(config));
-    let findings = check(&node::kafka_options(config), &plan).await?;
-    let bad: Vec<String> = findings
-        .iter()
-        .filter(|finding| finding.level == Level::Fail)
-        .map(|finding| format!("{}: {}", finding.what, finding.todo))
-        .collect();
-    if bad.is_empty() {
-        return Ok(());
+    let mut bad = Vec::new();
+    for finding in check(&node::kafka_options(config), &plan).await? {
+        match finding.level {
+            Level::Fail if !finding.passes => bad.push(format!("{}: {}", finding.what, finding.todo)),
+            Level::Fail | Level::Warn => tracing::warn!(todo = finding.todo, "{}", finding.what),
+            Level::Ok => {}
+        }
     }
-    Err(node::Error::Log(log::Error::Refused(format!("{} (see `dueline topics check`)", bad.join("; ")))))
+    Ok(bad)
 }
 
 #[cfg(not(feature = "kafka"))]
-async fn check_topics(_config: &Config) -> Result<(), node::Error> {
-    Ok(())
+async fn bad_topics(_config: &Config) -> Result<Vec<String>, log::Error> {
+    Ok(Vec::new())
 }
 
 fn is_away(error: &node::Error) -> bool {

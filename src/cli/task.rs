@@ -99,8 +99,11 @@ pub(super) async fn run(global: &Global, verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::Schedule(wanted) => schedule::run(&client, format, *wanted).await,
         Verb::Show(task) => {
-            let found = client.get(&task_path(&task.queue, &task.id)?, &[]).await?;
-            one(format, &found, shown)
+            let path = task_path(&task.queue, &task.id)?;
+            match format {
+                Format::Text => output::text(&shown(&client.get(&path, &[]).await?)),
+                Format::Json | Format::Jsonl => output::text(&client.get_text(&path).await?),
+            }
         }
         Verb::List(wanted) => list(&client, format, wanted).await,
         Verb::Cancel(wanted) => {

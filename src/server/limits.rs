@@ -35,7 +35,7 @@ pub(super) const PAGE_SIZE: usize = 100;
 /// Events of one task that are shown.
 pub(super) const HISTORY_MAX: usize = 200;
 /// Longest time for one question to another instance.
-pub(super) const HOP_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const HOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Largest answer of another instance, in bytes.
 pub(super) const HOP_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Longest time for a question to a shard of this instance.

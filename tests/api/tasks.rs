@@ -301,6 +301,8 @@ async fn every_field_of_an_event_has_its_flag() {
     assert!(shown.text.contains("\"payload\":{\"n\": 12345678901234567890}"), "{}", shown.text);
     assert_eq!(shown.json["labels"], json!({"a": "b=c", "d": ""}));
     assert_eq!((&shown.json["priority"], &shown.json["created_by"]), (&json!(9), &json!("me")));
+    let told = dev.cli(&["task", "show", "f", "f", "-o", "json"]);
+    assert_eq!(told.out.trim_end(), shown.text, "a program is given what the server sent");
     let kept = dev.cli(&[
         "task",
         "schedule",

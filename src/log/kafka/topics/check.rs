@@ -30,11 +30,17 @@ pub struct Finding {
     pub what: String,
     /// What to do about it; empty when nothing is to be done.
     pub todo: String,
+    /// It passes by itself when brokers come back: no reason to refuse a start.
+    pub passes: bool,
 }
 
 impl Finding {
     fn new(level: Level, what: String, todo: impl Into<String>) -> Finding {
-        Finding { level, what, todo: todo.into() }
+        Finding { level, what, todo: todo.into(), passes: false }
+    }
+
+    fn passing(self) -> Finding {
+        Finding { passes: true, ..self }
     }
 }
 
@@ -155,11 +161,8 @@ fn replicas(planned: &Planned, real: &Real) -> Vec<Finding> {
     if real.in_sync < needed {
         let what =
             format!("{name} has a partition with {} replicas in sync of {needed} needed", real.in_sync);
-        findings.push(Finding::new(
-            Level::Fail,
-            what,
-            "bring the brokers back: nothing can be written there",
-        ));
+        let todo = "bring the brokers back: nothing can be written there";
+        findings.push(Finding::new(Level::Fail, what, todo).passing());
     } else if real.in_sync < real.replicas {
         let what =
             format!("{name} has a partition with {} of {} replicas in sync", real.in_sync, real.replicas);
