@@ -52,6 +52,8 @@ pub(super) struct Plan {
     pub(super) decision: Decision,
     pub(super) current: Option<Current>,
     pub(super) cancel_remembered: Option<Wall>,
+    /// Of a repeat: the hash its row carries, so that dropped content never counts as the newest.
+    pub(super) repeated_hash: Option<[u8; 16]>,
     pub(super) task: Option<NewTask>,
     pub(super) mark: Option<(Place, MarkKind)>,
     /// The place was lifted above the watermark: it is recorded before the task is.
@@ -64,6 +66,7 @@ impl Plan {
             decision,
             current: known.newest.and_then(|row| row.current),
             cancel_remembered: known.newest.and_then(|row| row.cancel_remembered),
+            repeated_hash: None,
             task: None,
             mark: None,
             lifted: false,
@@ -74,7 +77,8 @@ impl Plan {
 /// Decides an event that is not on record yet.
 pub(super) fn decide(event: &Event, known: &Known<'_>) -> Plan {
     if is_repeat(event, known) {
-        return Plan::of(Decision::Repeated, known);
+        let repeated_hash = known.newest.map(|row| row.content_hash);
+        return Plan { repeated_hash, ..Plan::of(Decision::Repeated, known) };
     }
     match &event.verb {
         Verb::Schedule(due, content) => schedule(event, *due, content, known),
@@ -147,6 +151,7 @@ fn schedule(event: &Event, due: Due, content: &TaskContent, known: &Known<'_>) -
         decision,
         current: Some(current),
         cancel_remembered: None,
+        repeated_hash: None,
         task: Some(NewTask { place, due_at, content }),
         mark,
         lifted,
@@ -222,6 +227,7 @@ pub(super) fn stands(event: &Event, row: &EventRow, prior: Option<&EventRow>, kn
         decision: row.decision,
         current: row.current,
         cancel_remembered: row.cancel_remembered,
+        repeated_hash: None,
         task,
         mark,
         lifted: known.watermark >= row.current.map_or(Wall::MAX, |current| current.place.ready_at),

@@ -28,7 +28,7 @@ pub(super) fn event_row(item: &Item, version: Version, plan: &Plan, epoch: Epoch
         epoch,
         shard,
         verb: Arc::from(event.verb.word()),
-        content_hash: event.content_hash,
+        content_hash: plan.repeated_hash.unwrap_or(event.content_hash),
         event_id_hash: event.event_id_hash,
         appended: item.record.appended,
         decision: plan.decision,

@@ -89,6 +89,19 @@ fn a_repeat_is_on_record_and_changes_nothing() {
 }
 
 #[test]
+fn content_dropped_as_a_repeat_by_event_id_is_no_repeat_when_it_comes_for_itself() {
+    let mut rig = Rig::running();
+    let with = |content_hash, event_id| crate::model::Event {
+        event_id_hash: Some([event_id; 16]),
+        ..event("q", "a", Verb::Schedule(Due::After(1_000), Box::new(content())), content_hash)
+    };
+    rig.append_event(with(1, 10));
+    rig.append_event(with(2, 10));
+    rig.append_event(with(2, 11));
+    assert_eq!(rig.decisions(), [Decision::Scheduled, Decision::Repeated, Decision::Replaced]);
+}
+
+#[test]
 fn a_cancel_that_overtook_its_schedule_is_remembered_for_an_hour() {
     let mut rig = Rig::running();
     rig.append("q", "a", Verb::Cancel);
