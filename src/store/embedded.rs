@@ -1,6 +1,6 @@
 //! The store on fjall, in this process: for `dueline dev`, tests, and installations of one instance.
 //!
-//! Every write is answered after one fsync, shared by all that waited for it ([`writer`]). Reads see every write
+//! Every write is answered after one fsync, shared by all that waited for it (`writer`). Reads see every write
 //! answered before, and never one that a crash could take back. Under the directory's lock there is no other owner,
 //! so opening marks every shard released and a restart takes over at once.
 //!

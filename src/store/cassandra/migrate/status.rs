@@ -57,7 +57,7 @@ impl Status {
     }
 }
 
-/// What [`up`] is doing, for people.
+/// What [`super::up`] is doing, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// The keyspace is created.
