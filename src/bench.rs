@@ -45,6 +45,9 @@ pub struct Args {
     /// Seconds that `steady` takes.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     pub seconds: u64,
+    /// Tasks due at once that `steady` runs first and does not measure: servers that just started compile what they run.
+    #[arg(long, default_value_t = 30_000, value_parser = clap::value_parser!(u64).range(0..=10_000_000))]
+    pub warm_up: u64,
     /// Leaves the raw ceiling out.
     #[arg(long)]
     pub no_ceiling: bool,

@@ -37,7 +37,7 @@ use crate::model::{
 
 pub use effect::{CallOrder, Effect, KeyLookup, Observation};
 pub use fold::{Counts, Folded, Next, fold, state_of};
-pub use input::{CallEnd, Failure, Incoming, Input, LogEnd};
+pub use input::{Budget, CallEnd, Failure, Incoming, Input, LogEnd};
 pub use ownership::Timing;
 pub use quota::{Grant, Pool};
 pub use view::{Explanation, QueueView, ShardView};
@@ -139,7 +139,7 @@ pub struct Engine {
     lines: Lines,
     attempts: Attempts,
     writes: Writes,
-    budget: usize,
+    budget: Budget,
     load_retry: Option<Boot>,
     catch_up_since: Option<Boot>,
     gap_since: Option<Boot>,
@@ -153,7 +153,7 @@ impl Engine {
     /// An engine that owns nothing yet.
     pub fn new(options: Options) -> Engine {
         let ownership = Ownership::new(options.timing);
-        let budget = limits::TASKS_IN_MEMORY;
+        let budget = Budget::default();
         Engine {
             now: Now::default(),
             random: u64::from(options.shard.0) + 1,
@@ -161,7 +161,7 @@ impl Engine {
             ownership,
             commit: Commit::default(),
             intake: Intake::default(),
-            window: Window::new(Place::start_of(Wall::MIN), budget),
+            window: Window::new(Place::start_of(Wall::MIN), budget.tasks),
             queues: Queues::default(),
             lines: Lines::default(),
             attempts: Attempts::default(),
@@ -184,7 +184,7 @@ impl Engine {
             Input::Assigned { owner } => self.assigned(owner),
             Input::Revoked => self.revoked(),
             Input::Lost => self.lost(),
-            Input::Budget(units) => self.set_budget(units),
+            Input::Budget(budget) => self.set_budget(budget),
             Input::OwnerRead(read) => {
                 let turn = self.ownership.owner_read(now.boot, read);
                 self.turn(turn);
@@ -302,9 +302,9 @@ impl Engine {
         }
     }
 
-    fn set_budget(&mut self, units: usize) {
-        self.budget = units.max(1);
-        self.window.set_budget(self.budget);
+    fn set_budget(&mut self, budget: Budget) {
+        self.budget = Budget { tasks: budget.tasks.max(1), ..budget };
+        self.window.set_budget(self.budget.tasks);
     }
 
     fn turn(&mut self, turn: Turn) {
@@ -390,7 +390,7 @@ impl Engine {
         for handler in self.window.fetching() {
             self.free_slot(&handler);
         }
-        self.window = Window::new(Place::start_of(Wall::MIN), self.budget);
+        self.window = Window::new(Place::start_of(Wall::MIN), self.budget.tasks);
         self.queues = Queues::default();
         for (handler, change) in self.lines.clear() {
             self.slot_effect(handler, change);

@@ -16,7 +16,7 @@ use crate::model::{HandlerName, Misfire, OnConflict, Payload, TaskContent, Wall}
 use crate::node::Node;
 
 use super::ceiling::{self, Load};
-use super::measure::{Usage, at_share, fsync_ms, rss_mb};
+use super::measure::{Usage, at_share, fsync_ms, rss_mb, rss_peak_mb, settled_rss_mb};
 use super::report::{Lateness, Report};
 use super::site::Site;
 use super::{Args, Scenario};
@@ -85,6 +85,9 @@ fn progress_bar(args: &Args) -> ProgressBar {
 impl Bench<'_> {
     async fn measure(&self, site: &Site) -> anyhow::Result<Report> {
         let idle_mb = rss_mb();
+        if self.args.scenario == Scenario::Steady {
+            self.warm_up().await?;
+        }
         let usage = Usage::now();
         let mut report = match self.args.scenario {
             Scenario::Pipeline => self.pipeline().await?,
@@ -92,7 +95,8 @@ impl Bench<'_> {
             Scenario::Steady => self.steady().await?,
         };
         report.cpu_us_per_task = usage.cpu_us() / report.tasks.max(1) as f64;
-        report.rss_mb = rss_mb();
+        report.rss_peak_mb = rss_peak_mb();
+        report.rss_mb = settled_rss_mb().await;
         report.rss_above_idle_mb = report.rss_mb - idle_mb;
         report.lateness_ms = self.lateness();
         if self.args.scenario != Scenario::Steady && !self.args.no_ceiling {
@@ -124,7 +128,7 @@ impl Bench<'_> {
     async fn pipeline(&self) -> anyhow::Result<Report> {
         let usage = Usage::now();
         let now = wall_us() / 1_000;
-        let produce = self.produce(|_| now);
+        let produce = self.produce(self.args.tasks, |_| now);
         let done = self.until("run", self.args.tasks, || self.seen.calls.load(Ordering::Relaxed));
         tokio::try_join!(produce, done)?;
         self.until_empty().await?;
@@ -141,7 +145,7 @@ impl Bench<'_> {
         let usage = Usage::now();
         let from = wall_us() / 1_000 + FAR_MS;
         let spread = |task| from + (task * HOUR_MS / self.args.tasks) as i64;
-        tokio::try_join!(self.produce(spread), self.until_stored())?;
+        tokio::try_join!(self.produce(self.args.tasks, spread), self.until_stored())?;
         let per_second = self.args.tasks as f64 / usage.seconds();
         Ok(Report {
             tasks: self.args.tasks,
@@ -149,6 +153,18 @@ impl Bench<'_> {
             persisted_per_second: Some(per_second),
             ..Report::default()
         })
+    }
+
+    /// Runs tasks that are not measured.
+    async fn warm_up(&self) -> anyhow::Result<()> {
+        let (tasks, now) = (self.args.warm_up, wall_us() / 1_000);
+        let produce = self.produce(tasks, |_| now);
+        let done = self.until("warm up", tasks, || self.seen.calls.load(Ordering::Relaxed));
+        tokio::try_join!(produce, done)?;
+        self.until_empty().await?;
+        self.seen.calls.store(0, Ordering::Relaxed);
+        self.seen.late_us.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        Ok(())
     }
 
     /// One task every so often, each due two seconds after it is sent.
@@ -160,7 +176,9 @@ impl Bench<'_> {
         for task in 0..tasks {
             ticks.tick().await;
             let due_at = wall_us() / 1_000 + 2_000;
-            sends.push(tokio::spawn(self.node.producer().produce(self.message(task, due_at))));
+            sends.push(tokio::spawn(
+                self.node.producer().produce(self.message(self.args.warm_up + task, due_at)),
+            ));
         }
         for sent in sends {
             sent.await?.context("a record")?;
@@ -180,9 +198,9 @@ impl Bench<'_> {
         }
     }
 
-    async fn produce(&self, due_at: impl Fn(u64) -> i64) -> anyhow::Result<()> {
-        let sends = stream::iter(0..self.args.tasks)
-            .map(|task| self.node.producer().produce(self.message(task, due_at(task))));
+    async fn produce(&self, tasks: u64, due_at: impl Fn(u64) -> i64) -> anyhow::Result<()> {
+        let sends =
+            stream::iter(0..tasks).map(|task| self.node.producer().produce(self.message(task, due_at(task))));
         let mut sends = sends.buffer_unordered(SENDS_AT_ONCE);
         while let Some(sent) = sends.next().await {
             sent.context("a record")?;

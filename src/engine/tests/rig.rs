@@ -136,7 +136,7 @@ impl Rig {
                 self.position = offset;
                 Input::Sought(ticket, Ok(()))
             }
-            Effect::Fetch(ticket) => {
+            Effect::Fetch { ticket, .. } => {
                 self.fetch = Some(ticket);
                 return self.fetched();
             }
@@ -233,7 +233,7 @@ impl Rig {
 
     pub(super) fn append_event(&mut self, event: Event) {
         let (offset, appended) = (self.log.len() as u64, self.now().wall);
-        self.log.push(Incoming { offset, appended, decoded: Ok((event, None)) });
+        self.log.push(Incoming { offset, bytes: 200, appended, decoded: Ok((event, None)) });
         if let Some(input) = self.fetched() {
             self.give(input);
         }

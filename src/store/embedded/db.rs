@@ -24,11 +24,11 @@ use super::writer::{Ask, Batch, Busy, Job, Writer};
 use crate::{log, store};
 
 /// Block cache, in bytes.
-const CACHE_BYTES: u64 = 64 * 1024 * 1024;
+const CACHE_BYTES: u64 = 32 * 1024 * 1024;
 /// All journals together, in bytes: what a start reads at most.
 const JOURNAL_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// One memtable of a table, in bytes.
-const MEMTABLE_BYTES: u64 = 32 * 1024 * 1024;
+const MEMTABLE_BYTES: u64 = 8 * 1024 * 1024;
 /// Free disk space below which writes are refused, in bytes (default): room to flush what is in memory, and to start.
 const DISK_RESERVE_BYTES: u64 = 512 * 1024 * 1024;
 /// Room for changes waiting for the writer, in units of [`ROOM_UNIT_BYTES`]: once for those that wait for room (store
