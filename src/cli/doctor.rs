@@ -45,8 +45,13 @@ impl From<&Finding> for Line {
 
 pub(super) async fn run(global: &Global, _args: Args) -> anyhow::Result<()> {
     let config = super::config::with_servers(global, Vec::new())?.config;
-    let mut lines = kafka(&config).await;
-    lines.extend(cassandra(&config).await);
+    eprintln!(
+        "asking Kafka at {} and Cassandra at {}; one that is away is known after half a minute",
+        config.kafka.brokers.as_deref().unwrap_or_default(),
+        config.cassandra.nodes.join(",")
+    );
+    let (mut lines, of_store) = tokio::join!(kafka(&config), cassandra(&config));
+    lines.extend(of_store);
     print(global.output, &lines)?;
     let failed = lines.iter().filter(|line| line.level == "fail").count();
     if failed > 0 {
@@ -102,15 +107,13 @@ async fn cassandra(config: &Config) -> Vec<Line> {
         }
         Ok(_) => lines.push(Line::new("ok", "Cassandra answers, migrations are applied", "")),
         Err(error) => {
-            let todo =
-                "check cassandra.nodes and the credentials; run `dueline migrate up` for a new keyspace";
-            lines.push(Line::new("fail", error.to_string(), todo));
+            lines.push(Line::new("fail", error.to_string(), CHECK_NODES));
             return lines;
         }
     }
     match Cassandra::connect(&options).await {
         Ok(store) => lines.extend(replication(config, &store)),
-        Err(error) => lines.push(Line::new("fail", error.to_string(), "")),
+        Err(error) => lines.push(Line::new("fail", error.to_string(), CHECK_NODES)),
     }
     lines.extend(clocks(&options).await);
     lines
@@ -120,7 +123,7 @@ async fn cassandra(config: &Config) -> Vec<Line> {
 fn replication(config: &Config, store: &Cassandra) -> Vec<Line> {
     let replication = match store.replication() {
         Ok(replication) => replication,
-        Err(error) => return vec![Line::new("fail", error.to_string(), "")],
+        Err(error) => return vec![Line::new("fail", error.to_string(), CHECK_NODES)],
     };
     let mut lines = Vec::new();
     for (dc, factor) in &replication.factors {
@@ -158,16 +161,19 @@ async fn clocks(options: &store::cassandra::Options) -> Vec<Line> {
                 "synchronise clocks (chrony, ntpd): tasks run by this machine's wall clock",
             )]
         }
-        Err(error) => vec![Line::new("warn", format!("clock offset not known: {error}"), "")],
+        Err(error) => vec![Line::new("warn", format!("clock offset not known: {error}"), CHECK_NODES)],
     }
 }
 
+/// What to do when Cassandra does not answer, or does not know the keyspace.
+const CHECK_NODES: &str =
+    "check cassandra.nodes and the credentials; run `dueline migrate up` for a new keyspace";
 /// Clock difference that is worth a line, in milliseconds.
 const CLOCK_WARN_MS: i64 = 50;
 
 pub(super) fn print(format: Format, lines: &[Line]) -> anyhow::Result<()> {
     if format != Format::Text {
-        return output::json(format, &lines);
+        return output::json_each(format, lines);
     }
     let mut text = String::new();
     for line in lines {
