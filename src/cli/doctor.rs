@@ -1,5 +1,7 @@
 //! `dueline doctor`: whether this installation would keep its promises, line by line, with what to do.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 use super::output::{self, Format};
@@ -45,19 +47,31 @@ impl From<&Finding> for Line {
 
 pub(super) async fn run(global: &Global, _args: Args) -> anyhow::Result<()> {
     let config = super::config::with_servers(global, Vec::new())?.config;
+    // What the clients run into is told while they try.
+    crate::telemetry::init(&config.log)?;
     eprintln!(
-        "asking Kafka at {} and Cassandra at {}; one that is away is known after half a minute",
+        "asking Kafka at {} and Cassandra at {}, each for at most {} s",
         config.kafka.brokers.as_deref().unwrap_or_default(),
-        config.cassandra.nodes.join(",")
+        config.cassandra.nodes.join(","),
+        WAIT_MAX.as_secs()
     );
-    let (mut lines, of_store) = tokio::join!(kafka(&config), cassandra(&config));
-    lines.extend(of_store);
+    let (of_log, of_store) =
+        tokio::join!(in_time("Kafka", kafka(&config)), in_time("Cassandra", cassandra(&config)));
+    let lines = [of_log, of_store].concat();
     print(global.output, &lines)?;
     let failed = lines.iter().filter(|line| line.level == "fail").count();
     if failed > 0 {
         return Err(Exit::Error.with(format!("{failed} of {} checks failed", lines.len())));
     }
     Ok(())
+}
+
+/// The lines, or one that says that nobody answered.
+async fn in_time(what: &str, lines: impl Future<Output = Vec<Line>>) -> Vec<Line> {
+    tokio::time::timeout(WAIT_MAX, lines).await.unwrap_or_else(|_| {
+        let text = format!("{what} did not answer within {} s", WAIT_MAX.as_secs());
+        vec![Line::new("fail", text, "check its address, the network and the security settings")]
+    })
 }
 
 async fn kafka(config: &Config) -> Vec<Line> {
@@ -165,6 +179,8 @@ async fn clocks(options: &store::cassandra::Options) -> Vec<Line> {
     }
 }
 
+/// Longest time for the questions to one of the two.
+const WAIT_MAX: Duration = Duration::from_secs(20);
 /// What to do when Cassandra does not answer, or does not know the keyspace.
 const CHECK_NODES: &str =
     "check cassandra.nodes and the credentials; run `dueline migrate up` for a new keyspace";

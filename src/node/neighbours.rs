@@ -69,12 +69,14 @@ mod tests {
         config.instance.name = "host".to_owned();
         let told = |config: &Config, others: &[Instance]| doubts(config, others, Wall(100_000)).join("\n");
         let itself = instance("host", "http://127.0.0.1:7420", 99_000);
-        assert_eq!(told(&config, &[itself.clone()]), "", "it was restarted");
+        assert_eq!(told(&config, std::slice::from_ref(&itself)), "", "it was restarted");
         assert_eq!(told(&config, &[instance("host", "http://127.0.0.1:7421", 1_000)]), "", "long ago");
         let both = told(&config, &[itself, instance("host", "http://127.0.0.1:7421", 99_000)]);
         assert!(both.contains("named host was seen at http://127.0.0.1:7421"), "{both}");
         let far = instance("other", "http://10.0.0.2:7420", 99_000);
-        assert!(told(&config, &[far.clone()]).contains("http.advertise is http://127.0.0.1:7420"));
+        assert!(
+            told(&config, std::slice::from_ref(&far)).contains("http.advertise is http://127.0.0.1:7420")
+        );
         config.http.advertise = "http://10.0.0.1:7420".to_owned();
         assert_eq!(told(&config, &[far]), "");
     }
