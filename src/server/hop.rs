@@ -8,6 +8,7 @@ use bytes::Bytes;
 use futures::future::join_all;
 use serde::de::DeserializeOwned;
 
+use crate::config::Config;
 use crate::engine::Engine;
 use crate::model::Shard;
 use crate::store::Instance;
@@ -94,7 +95,7 @@ pub(super) async fn to_owner(
         return Ok(None);
     }
     let row = app.node.store().owner(shard).await?;
-    let own = is_own(app, &row.instance, &row.advertise);
+    let own = is_own(app.node.config(), &row.instance, &row.advertise);
     if row.released_epoch == row.epoch || own || headers.contains_key(HOP) {
         return Err(no_owner(shard));
     }
@@ -108,8 +109,7 @@ pub(super) async fn to_owner(
 
 /// Whether an entry of the store stands for this instance: a name alone may be given twice, as two without a name on
 /// one machine have it.
-fn is_own(app: &App, name: &str, advertise: &str) -> bool {
-    let config = app.node.config();
+fn is_own(config: &Config, name: &str, advertise: &str) -> bool {
     config.instance.name == name && config.http.advertise == advertise
 }
 
@@ -126,7 +126,9 @@ pub(super) async fn ask_others<T: DeserializeOwned>(
         Ok(instances) => instances,
         Err(error) => return gathered(vec![Err(format!("all other instances: {error}"))]),
     };
-    let others = instances.iter().filter(|one| !is_own(app, &one.name, &one.advertise) && alive(app, one));
+    let others = instances
+        .iter()
+        .filter(|one| !is_own(app.node.config(), &one.name, &one.advertise) && alive(app, one));
     let asked = others.map(|one| async move {
         let part = part::<T>(app, &one.advertise, uri, headers).await;
         part.map_err(|error| format!("instance {} at {}: {error}", one.name, one.advertise))
@@ -177,4 +179,24 @@ async fn get(app: &App, advertise: &str, uri: &Uri, headers: &HeaderMap) -> Resu
 /// Whether an instance's last heartbeat is young enough.
 pub(super) fn alive(app: &App, instance: &Instance) -> bool {
     app.node.service().clock().now().wall.ms_since(instance.seen_at) < ALIVE_MS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instance_is_known_by_name_and_address() {
+        let mut config = Config::dev("/tmp/d".as_ref(), std::net::SocketAddr::from(([127, 0, 0, 1], 7420)));
+        config.instance.name = "host".to_owned();
+        assert!(is_own(&config, "host", "http://127.0.0.1:7420"));
+        assert!(!is_own(&config, "host", "http://127.0.0.1:7421"), "another one of the same machine");
+        assert!(!is_own(&config, "other", "http://127.0.0.1:7420"));
+    }
+
+    #[test]
+    fn who_does_not_answer_is_named() {
+        let gathered = gathered(vec![Ok(1), Err("shard 2".to_owned()), Ok(3)]);
+        assert_eq!((gathered.found, gathered.missing), (vec![1, 3], vec!["shard 2".to_owned()]));
+    }
 }
