@@ -92,7 +92,7 @@ fn line_of_queue(queue: &Value) -> String {
 fn tell_missing(missing: &[Value]) {
     let missing: BTreeSet<&str> = missing.iter().filter_map(Value::as_str).collect();
     for one in missing {
-        eprintln!("not asked with success: {one}");
+        eprintln!("missing: {one}");
     }
 }
 
