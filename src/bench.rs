@@ -9,6 +9,7 @@ mod ceiling;
 mod measure;
 mod report;
 mod scenario;
+mod sink;
 mod site;
 
 use std::path::PathBuf;
@@ -58,6 +59,8 @@ pub struct Args {
 pub enum Scenario {
     /// Tasks due now: schedule, run, done.
     Pipeline,
+    /// The same with an HTTP callback instead of a handler in this process.
+    Http,
     /// Tasks due in an hour and later: schedule until they are stored.
     Ingest,
     /// Tasks at a steady rate, due two seconds ahead: lateness.
@@ -71,6 +74,7 @@ impl Scenario {
     pub fn word(self) -> &'static str {
         match self {
             Scenario::Pipeline => "pipeline",
+            Scenario::Http => "http",
             Scenario::Ingest => "ingest",
             Scenario::Steady => "steady",
             Scenario::Pending => "pending",
@@ -78,12 +82,12 @@ impl Scenario {
     }
 }
 
-/// Runs a scenario; progress goes to stderr.
+/// Runs a scenario; progress goes to stderr. Limits, and how servers are reached, come from `config` when there is one.
 ///
 /// # Errors
 /// When a server does not answer, or tasks do not finish in time.
-pub async fn run(args: &Args) -> anyhow::Result<Report> {
-    let site = site::Site::open(args).await?;
+pub async fn run(args: &Args, config: Option<crate::config::Config>) -> anyhow::Result<Report> {
+    let site = site::Site::open(args, config).await?;
     let measured = scenario::run(args, &site).await;
     let site_closed = site.close().await;
     let report = measured?;

@@ -40,7 +40,7 @@ pub use fold::{Counts, Folded, Next, fold, state_of};
 pub use input::{Budget, CallEnd, Failure, Incoming, Input, LogEnd};
 pub use ownership::Timing;
 pub use quota::{Grant, Pool};
-pub use view::{Explanation, QueueView, ShardView};
+pub use view::{Explanation, Pause, QueueView, ShardView};
 
 use attempt::Attempts;
 use commit::Commit;

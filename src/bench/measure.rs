@@ -26,7 +26,7 @@ impl Usage {
 }
 
 /// How long memory may take to settle after a burst, in seconds.
-const SETTLE_SECONDS: u32 = 20;
+const SETTLE_SECONDS: u32 = 60;
 
 /// Resident memory in MiB, 0 where the kernel does not say.
 pub(super) fn rss_mb() -> f64 {
@@ -38,7 +38,7 @@ pub(super) fn rss_peak_mb() -> f64 {
     status_mb("VmHWM:")
 }
 
-/// Resident memory in MiB once it has not fallen by a MiB for three seconds: caches of a burst are given back by then.
+/// Resident memory in MiB once it has not fallen by a MiB for eight seconds: buffers of a burst are given back by then.
 pub(super) async fn settled_rss_mb() -> f64 {
     let (mut least, mut still) = (rss_mb(), 0);
     for _ in 0..SETTLE_SECONDS {
@@ -46,7 +46,7 @@ pub(super) async fn settled_rss_mb() -> f64 {
         let now = rss_mb();
         still = if now < least - 1.0 { 0 } else { still + 1 };
         least = least.min(now);
-        if still == 3 {
+        if still == 8 {
             break;
         }
     }

@@ -16,6 +16,7 @@ use crate::model::{
 
 use super::effect::Effect;
 use super::input::{Failure, Incoming};
+use super::view::Pause;
 use super::{Engine, Stage};
 
 mod batch;
@@ -82,6 +83,27 @@ impl Intake {
     pub(super) fn next_retry(&self) -> Option<Boot> {
         let batches = self.batches.iter().filter_map(Batch::next_retry);
         batches.chain(self.seek_at).chain(self.fetch_at).min()
+    }
+
+    /// A look-up or read failed and waits to be asked again.
+    pub(super) fn stuck_on_store(&self) -> Option<Pause> {
+        self.batches.iter().any(Batch::waits_for_store).then_some(Pause::StoreUnavailable)
+    }
+
+    /// The log failed and waits to be asked again.
+    pub(super) fn stuck_on_log(&self) -> bool {
+        let produce_failed = |batch: &Batch| !batch.produce_retries.is_empty();
+        self.seek_at.is_some() || self.fetch_at.is_some() || self.batches.iter().any(produce_failed)
+    }
+
+    /// Nothing is fetched because what is under way takes all of its share.
+    pub(super) fn is_full(&self, bytes_max: usize) -> bool {
+        self.reading && self.fetching.is_none() && !self.has_room(bytes_max)
+    }
+
+    /// Whether one more fetch, a third of the share, fits. One record always does.
+    fn has_room(&self, bytes_max: usize) -> bool {
+        self.bytes == 0 || self.bytes + bytes_max / limits::INTAKE_BATCHES_MAX <= bytes_max
     }
 
     pub(super) fn backlog(&self) -> usize {
@@ -191,8 +213,8 @@ impl Engine {
         let waits = intake.fetch_at.is_some();
         // A third each: one fetched while others are looked up and written.
         let bytes_max = self.budget.intake_bytes / limits::INTAKE_BATCHES_MAX;
-        let room = intake.bytes == 0 || intake.bytes + bytes_max <= self.budget.intake_bytes;
-        let room = room && intake.inbox.len() < limits::INTAKE_BATCH_RECORDS_MAX;
+        let room = intake.has_room(self.budget.intake_bytes)
+            && intake.inbox.len() < limits::INTAKE_BATCH_RECORDS_MAX;
         if intake.reading && intake.sought && intake.fetching.is_none() && room && !waits {
             let records_max =
                 (bytes_max / limits::INTAKE_RECORD_BYTES).clamp(1, limits::INTAKE_BATCH_RECORDS_MAX);

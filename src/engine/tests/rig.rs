@@ -18,7 +18,8 @@ pub(super) struct Rig {
     pub(super) ms: u64,
     log: Vec<Incoming>,
     position: u64,
-    fetch: Option<u64>,
+    /// The fetch that waits for records, and how many it takes.
+    fetch: Option<(u64, usize)>,
     pub(super) owner: OwnerRow,
     pub(super) progress: Option<Progress>,
     pub(super) facts: BTreeMap<Place, Vec<Fact>>,
@@ -136,8 +137,8 @@ impl Rig {
                 self.position = offset;
                 Input::Sought(ticket, Ok(()))
             }
-            Effect::Fetch { ticket, .. } => {
-                self.fetch = Some(ticket);
+            Effect::Fetch { ticket, records_max, .. } => {
+                self.fetch = Some((ticket, records_max));
                 return self.fetched();
             }
             Effect::LookUp(ticket, lookups) => {
@@ -200,12 +201,15 @@ impl Rig {
     }
 
     fn fetched(&mut self) -> Option<Input> {
-        let records: Vec<Incoming> = self.log.iter().skip(self.position as usize).cloned().collect();
+        let (ticket, records_max) = self.fetch?;
+        let from = self.log.iter().skip(self.position as usize);
+        let records: Vec<Incoming> = from.take(records_max).cloned().collect();
         if records.is_empty() {
             return None;
         }
-        self.position = self.log.len() as u64;
-        self.fetch.take().map(|ticket| Input::Fetched(ticket, Ok(records)))
+        self.fetch = None;
+        self.position += records.len() as u64;
+        Some(Input::Fetched(ticket, Ok(records)))
     }
 
     pub(super) fn store(&mut self, rows: &[Row]) {

@@ -20,11 +20,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::lock::DirLock;
 use super::meta::Staged;
-use super::writer::{Ask, Batch, Busy, Job, Writer};
+use super::writer::{Ask, Batch, Busy, Job, Lately, Writer};
 use crate::{log, store};
 
 /// Block cache, in bytes.
-const CACHE_BYTES: u64 = 32 * 1024 * 1024;
+const CACHE_BYTES: u64 = 16 * 1024 * 1024;
 /// All journals together, in bytes: what a start reads at most.
 const JOURNAL_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// One memtable of a table, in bytes.
@@ -268,6 +268,7 @@ impl Database {
             disk_reserve_bytes: options.disk_reserve_bytes,
             busy: busy.clone(),
             failed: None,
+            lately: Lately::new(),
         };
         let writer = std::thread::Builder::new()
             .name("dueline-writer".to_owned())
