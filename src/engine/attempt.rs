@@ -99,6 +99,11 @@ impl Attempts {
         }
     }
 
+    /// Whether an attempt at `place` is on record and its end is not.
+    pub(super) fn has_open(&self, place: Place) -> bool {
+        self.open.values().any(|attempt| attempt.place == place && !attempt.leftover)
+    }
+
     pub(super) fn running(&self) -> Vec<u64> {
         self.open.iter().filter(|(_, a)| a.phase == Phase::Calling).map(|(seq, _)| *seq).collect()
     }
@@ -123,6 +128,9 @@ impl Attempts {
 
 impl Hold {
     fn ends_at(&self) -> Wall {
+        if planted!(HoldEndsEarly) {
+            return Wall(self.started.at.0.midpoint(self.started.deadline.0));
+        }
         self.started.deadline.plus_ms(HOLD_MARGIN_MS)
     }
 
@@ -278,10 +286,17 @@ impl Engine {
 
     pub(super) fn start_written(&mut self, seq: u64) {
         let (may_start, generation) = (self.may_start(), self.commit.generation());
+        if let Some(place) = self.attempts.open.get(&seq).map(|attempt| attempt.place) {
+            self.intake.on_record(place);
+        }
         let Some(attempt) = self.attempts.open.get_mut(&seq) else { return };
         let left_ms = attempt.deadline.ms_since(self.now.boot);
         let full_ms = attempt.started.deadline.ms_since(attempt.started.at);
-        if attempt.leftover || !may_start || left_ms < full_ms / 2 {
+        let may_start = may_start
+            || planted!(NoSecondLeaseCheck)
+            || (attempt.leftover && planted!(LateStartOfReleasedOwner));
+        let leftover = attempt.leftover && !planted!(LateStartOfReleasedOwner);
+        if leftover || !may_start || left_ms < full_ms / 2 {
             return self.end(seq, CallEnd::of(Outcome::NotCalled));
         }
         attempt.phase = Phase::Calling;
@@ -326,7 +341,10 @@ impl Engine {
         }
     }
 
-    fn end(&mut self, seq: u64, end: CallEnd) {
+    fn end(&mut self, seq: u64, mut end: CallEnd) {
+        if planted!(RefusedTokenIsFailure) && end.fenced {
+            end.outcome = Outcome::Fatal;
+        }
         let fraction = self.draw_fraction();
         let now = self.now;
         let Some(attempt) = self.attempts.open.get_mut(&seq) else { return };
@@ -350,6 +368,17 @@ impl Engine {
             ended.next_at = None;
         }
         attempt.ended = Some(ended.clone());
+        if planted!(NextBeforeTheEnd)
+            && let Some(queue) = self.queues.by_name.get_mut(&attempt.key.queue)
+            && ended.next_at.is_none()
+            && !attempt.leftover
+        {
+            queue.remove(attempt.due_at, attempt.place);
+            queue.busy.remove(&attempt.place);
+            let name = attempt.key.queue.clone();
+            self.pump(&name);
+        }
+        let Some(attempt) = self.attempts.open.get_mut(&seq) else { return };
         let (place, handler, called_at) = (attempt.place, attempt.content.handler.clone(), attempt.called_at);
         let key = attempt.key.clone();
         if !attempt.leftover {
@@ -379,6 +408,14 @@ impl Engine {
             None => self.finish(place),
             Some(next_at) => {
                 task.counts = Counts::after_end(&attempt.started, &ended, next_at);
+                if planted!(RetrySortsByNextTry) {
+                    let due_at = std::mem::replace(&mut task.due_at, next_at);
+                    let queue = task.key.queue.clone();
+                    if let Some(queue) = self.queues.by_name.get_mut(&queue) {
+                        queue.remove(due_at, place);
+                        queue.insert(next_at, place);
+                    }
+                }
                 self.back_in_line(place);
             }
         }
@@ -386,6 +423,7 @@ impl Engine {
 
     /// The task is done with: out of memory, its queue goes on.
     pub(super) fn finish(&mut self, place: Place) {
+        self.intake.on_record(place);
         let name = self.window.get(place).map(|task| task.key.queue.clone());
         if let Some(name) = &name {
             self.unline_if(name, place);
@@ -423,6 +461,12 @@ impl Engine {
             return;
         }
         self.set_status(attempt.place, Status::Held);
+        if planted!(RerunAfterLapse) {
+            if let Some(task) = self.window.get_mut(attempt.place) {
+                task.counts = Counts::after_interruption(&attempt.started);
+            }
+            return self.back_in_line(attempt.place);
+        }
         let hold = Hold { started: attempt.started, read_at: None, read_step_ms: 0 };
         self.attempts.holds.insert(attempt.place, hold);
     }

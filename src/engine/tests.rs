@@ -5,5 +5,6 @@ mod decisions;
 mod folding;
 mod lining_up;
 mod ownership;
+mod refused;
 mod rig;
 mod running;

@@ -184,7 +184,7 @@ impl Window {
 
     /// Notes a mark that became visible, for the page being read.
     pub(super) fn note_mark(&mut self, place: Place, mark: MarkKind) {
-        if let Some(reading) = &mut self.reading {
+        if let Some(reading) = self.reading.as_mut().filter(|_| !planted!(CancelDuringLoadLost)) {
             reading.marks.insert(place, mark);
         }
     }
