@@ -221,6 +221,7 @@ impl Engine {
             Input::Slots(handler, count) => self.lines.granted(&handler, count),
             Input::CallEnded(seq, end) => self.call_ended(seq, end),
             Input::Tick => {}
+            Input::ClockJumped => self.ownership.clock_jumped(now.boot),
         }
         self.advance();
     }
@@ -314,7 +315,7 @@ impl Engine {
             Turn::Nothing => {}
             Turn::Load => self.begin_load(),
             Turn::Fenced => self.fenced(),
-            Turn::Lapsed => self.lapsed(),
+            Turn::Lapsed(cause) => self.lapsed(cause),
             Turn::Regained(lapse_ms) => self.regained(lapse_ms),
             Turn::Released => {
                 self.reset();
@@ -344,9 +345,9 @@ impl Engine {
         }
     }
 
-    fn lapsed(&mut self) {
+    fn lapsed(&mut self, cause: &'static str) {
         self.gap_since.get_or_insert(self.now.boot);
-        self.observe(Observation::LeaseLost("lapsed"));
+        self.observe(Observation::LeaseLost(cause));
         for seq in self.attempts.running() {
             self.effects.push_back(Effect::BreakOff(seq));
             self.hold_own(seq);

@@ -38,7 +38,7 @@ pub(super) fn rss_peak_mb() -> f64 {
     status_mb("VmHWM:")
 }
 
-/// Resident memory in MiB once it has not fallen by a MiB for eight seconds: buffers of a burst are given back by then.
+/// Resident memory in MiB once it has not fallen by a MiB for 16 seconds: buffers of a burst are given back by then.
 pub(super) async fn settled_rss_mb() -> f64 {
     let (mut least, mut still) = (rss_mb(), 0);
     for _ in 0..SETTLE_SECONDS {
@@ -46,7 +46,7 @@ pub(super) async fn settled_rss_mb() -> f64 {
         let now = rss_mb();
         still = if now < least - 1.0 { 0 } else { still + 1 };
         least = least.min(now);
-        if still == 8 {
+        if still == 16 {
             break;
         }
     }

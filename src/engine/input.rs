@@ -126,4 +126,7 @@ pub enum Input {
     CallEnded(u64, CallEnd),
     /// The time asked for by `poll_timeout` has come.
     Tick,
+    /// Wall time and boot time moved against each other by more than the lease's margin allows: the boot clock may
+    /// have stood still (a machine restored or moved by its host), so no lease measured by it can be relied on.
+    ClockJumped,
 }

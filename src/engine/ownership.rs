@@ -22,7 +22,8 @@
 //! or after T + lease.
 //!
 //! Without an answer nothing is extended: the lease lapses, starts stop, and a later good verify revives it without
-//! a load, since nobody can have bumped in between. A lost assignment changes nothing here: with the log away every
+//! a load, since nobody can have bumped in between. A jump of the wall clock against the boot clock counts as a lapse:
+//! the boot clock may have stood still while a host had the machine stopped, and calls sent before prove nothing. A lost assignment changes nothing here: with the log away every
 //! owner runs on under its lease.
 
 use crate::model::{Boot, Epoch, OwnerRow, OwnerUuid};
@@ -67,8 +68,8 @@ pub(super) enum Turn {
     Load,
     /// Another owns the shard: drop everything.
     Fenced,
-    /// The lease ran out: break off calls, start nothing.
-    Lapsed,
+    /// The lease ran out, for this cause: break off calls, start nothing.
+    Lapsed(&'static str),
     /// It is valid again, after this many milliseconds.
     Regained(u64),
     /// Let go in order.
@@ -89,6 +90,9 @@ pub(super) struct Ownership {
     lapsed_at: Option<Boot>,
     /// Of the one owner call that is unanswered: when it was sent.
     sent: Option<Boot>,
+    /// The boot clock may have stood still since it was sent: its answer is as old as can be.
+    stale: bool,
+    jumped: bool,
     next_call: Option<Boot>,
     retries: u32,
 }
@@ -110,6 +114,8 @@ impl Ownership {
             valid_until: Boot(0),
             lapsed_at: None,
             sent: None,
+            stale: false,
+            jumped: false,
             next_call: None,
             retries: 0,
         }
@@ -205,10 +211,29 @@ impl Ownership {
             self.lapsed_at = Some(self.valid_until);
             self.next_call = Some(now);
             self.call(now, effects);
-            return Turn::Lapsed;
+            return Turn::Lapsed(if self.jumped { "clock_jump" } else { "lapsed" });
         }
         self.call(now, effects);
         self.end_wait(now)
+    }
+
+    /// Nothing that was read before counts any more; the next read decides.
+    pub(super) fn clock_jumped(&mut self, now: Boot) {
+        if planted!(ClockJumpIgnored) {
+            return;
+        }
+        self.stale = self.sent.is_some();
+        if matches!(self.phase, Phase::Owned | Phase::Waiting { .. }) && self.valid_until.0 > 0 {
+            self.jumped = true;
+            self.valid_until = self.valid_until.min(now);
+            self.next_call = Some(now);
+        }
+    }
+
+    /// Takes the answer to the one owner call: when it was sent, and whether that can be believed.
+    fn answered(&mut self) -> Option<(Boot, bool)> {
+        let stale = std::mem::take(&mut self.stale);
+        self.sent.take().map(|sent| (sent, !stale))
     }
 
     fn end_wait(&mut self, now: Boot) -> Turn {
@@ -256,9 +281,13 @@ impl Ownership {
     }
 
     pub(super) fn owner_read(&mut self, now: Boot, read: Result<OwnerRow, Failure>) -> Turn {
-        let Some(sent) = self.sent.take() else { return Turn::Nothing };
+        let Some((sent, is_fresh)) = self.answered() else { return Turn::Nothing };
         let row = match read {
-            Ok(row) => row,
+            Ok(row) if is_fresh => row,
+            Ok(_) => {
+                self.next_call = Some(now);
+                return Turn::Nothing;
+            }
             Err(_) => return self.retry(now),
         };
         self.retries = 0;
@@ -296,9 +325,9 @@ impl Ownership {
     }
 
     pub(super) fn bumped(&mut self, now: Boot, applied: Result<bool, Failure>) -> Turn {
-        let Some(sent) = self.sent.take() else { return Turn::Nothing };
+        let Some((sent, is_fresh)) = self.answered() else { return Turn::Nothing };
         let Phase::Bumping { expected, wait_ms } = self.phase else { return Turn::Nothing };
-        if applied == Ok(true) {
+        if applied == Ok(true) && is_fresh {
             self.retries = 0;
             return self.won(now, sent, expected, wait_ms);
         }
@@ -337,6 +366,7 @@ impl Ownership {
     fn extend(&mut self, sent: Boot) {
         self.valid_until = sent.plus_ms(self.timing.lease_ms - self.timing.margin_ms);
         self.next_call = Some(sent.plus_ms(self.timing.verify_ms));
+        self.jumped = false;
     }
 
     /// Verifies at once: a handler says that the token is old.
@@ -347,7 +377,7 @@ impl Ownership {
     }
 
     pub(super) fn released(&mut self, now: Boot, applied: Result<bool, Failure>) -> Turn {
-        if self.sent.take().is_none() || self.phase != Phase::Releasing {
+        if self.answered().is_none() || self.phase != Phase::Releasing {
             return Turn::Nothing;
         }
         if applied.is_err() && self.retries < 5 {

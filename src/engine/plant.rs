@@ -87,6 +87,7 @@ mod switch {
         MarkOfUnappliedObeyed "a mark whose event is not applied yet does not hold its task",
         HoldEndsEarly "an open attempt is waited for during half of its time",
         ForwardOutOfOrder "forwards to one home are under way several at a time",
+        ClockJumpIgnored "a boot clock that stood still is trusted",
         RefusedTokenIsFailure "a refused token counts as a failed attempt",
     }
 

@@ -40,6 +40,8 @@ pub(super) struct Actor {
     pub(super) unpersisted: VecDeque<(u64, Instant)>,
     /// Records fetched and not applied, for the rejected topic and for forwarding.
     pub(super) records: BTreeMap<u64, Record>,
+    /// Jumps of the clock that the engine knows of.
+    clock_jumps: u64,
 }
 
 type Fetched = (u64, Result<Vec<Record>, crate::log::Error>);
@@ -54,6 +56,7 @@ impl Actor {
         inbox: mpsc::UnboundedReceiver<Command>,
     ) -> Actor {
         let (ended, ends) = mpsc::unbounded_channel();
+        let clock_jumps = shared.clock.jumps();
         Actor {
             shared,
             shard: options.shard,
@@ -66,6 +69,7 @@ impl Actor {
             calls: BTreeMap::new(),
             unpersisted: VecDeque::new(),
             records: BTreeMap::new(),
+            clock_jumps,
         }
     }
 
@@ -135,7 +139,12 @@ impl Actor {
         if let Input::CallEnded(seq, _) = &input {
             self.calls.remove(seq);
         }
-        self.engine.handle(self.shared.clock.now(), input);
+        let now = self.shared.clock.now();
+        let jumps = self.shared.clock.jumps();
+        if jumps != std::mem::replace(&mut self.clock_jumps, jumps) {
+            self.engine.handle(now, Input::ClockJumped);
+        }
+        self.engine.handle(now, input);
     }
 
     fn perform_all(&mut self) {

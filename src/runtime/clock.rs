@@ -3,7 +3,7 @@
 //! the system clock by at most 500 parts per million.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -15,22 +15,55 @@ use crate::model::{Boot, Now, Wall};
 pub struct Clock {
     /// Microseconds from boot time to wall time.
     offset_us: Arc<AtomicI64>,
+    jumps: Arc<Jumps>,
+}
+
+/// Jumps of the system clock against boot time.
+#[derive(Debug)]
+struct Jumps {
+    /// The system's offset when it was read last, in microseconds.
+    seen_us: AtomicI64,
+    count: AtomicU64,
 }
 
 const KEEP_EVERY: Duration = Duration::from_secs(1);
 const SLEW_US_MAX: i64 = 500;
-/// A difference above this is a step, said loudly once.
+/// A difference above this is a step, said loudly once; as long as the margin of a lease (default).
 const STEP_US: i64 = 1_000_000;
 
 impl Clock {
     /// Clocks that agree with the system's now.
     pub fn start() -> Clock {
-        Clock { offset_us: Arc::new(AtomicI64::new(system_offset_us())) }
+        Clock::at(system_offset_us())
+    }
+
+    fn at(offset_us: i64) -> Clock {
+        let jumps = Jumps { seen_us: AtomicI64::new(offset_us), count: AtomicU64::new(0) };
+        Clock { offset_us: Arc::new(AtomicI64::new(offset_us)), jumps: Arc::new(jumps) }
+    }
+
+    /// How often the system clock has moved against boot time by more than a second at once, up to the last
+    /// [`Clock::now`]. It was set, or boot time stood still while a host had the machine stopped: who measures a lease
+    /// by boot time has to start anew.
+    pub fn jumps(&self) -> u64 {
+        self.jumps.count.load(Ordering::Acquire)
+    }
+
+    fn look_for_jump(&self, offset_us: i64) {
+        let seen_us = self.jumps.seen_us.swap(offset_us, Ordering::AcqRel);
+        if (offset_us - seen_us).abs() > STEP_US {
+            self.jumps.count.fetch_add(1, Ordering::AcqRel);
+            tracing::warn!(
+                step_ms = (offset_us - seen_us) / 1_000,
+                "the system clock moved against boot time: leases are verified anew"
+            );
+        }
     }
 
     /// Both times.
     pub fn now(&self) -> Now {
         let boot_us = boot_us();
+        self.look_for_jump(system_offset_us());
         let wall_us = boot_us + self.offset_us.load(Ordering::Relaxed);
         Now { wall: Wall(wall_us.div_euclid(1_000)), boot: Boot(u64::try_from(boot_us / 1_000).unwrap_or(0)) }
     }
@@ -67,7 +100,23 @@ fn system_offset_us() -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use super::Clock;
+    use super::{Clock, STEP_US, system_offset_us};
+
+    #[test]
+    fn a_jump_is_counted_once_and_drift_never() {
+        let clock = Clock::at(system_offset_us() - 2 * STEP_US);
+        assert_eq!(clock.jumps(), 0);
+        clock.now();
+        clock.now();
+        assert_eq!(clock.jumps(), 1);
+        let offset_us = system_offset_us();
+        for drift in 1..20 {
+            clock.look_for_jump(offset_us + drift * STEP_US / 2);
+        }
+        assert_eq!(clock.jumps(), 1);
+        clock.look_for_jump(offset_us - 3_600 * STEP_US);
+        assert_eq!(clock.jumps(), 2);
+    }
 
     #[test]
     fn time_never_goes_back() {

@@ -105,6 +105,10 @@ fn encode_all(rows: &[Row]) -> Result<(Vec<Encoded>, usize), Error> {
     let mut bytes = 0;
     let mut encoded = Vec::with_capacity(rows.len());
     for (index, row) in rows.iter().enumerate() {
+        if let Row::Event(row) = row {
+            let key = keys::task(&row.key).into();
+            encoded.push(Encoded { table: Table::TaskEvent, key, data: fjall::Slice::empty() });
+        }
         let row = encode(row);
         if row.data.len() > ROW_BYTES_MAX {
             let detail = format!("{} bytes, at most {ROW_BYTES_MAX} are stored", row.data.len());

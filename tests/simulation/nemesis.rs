@@ -15,6 +15,8 @@ pub(crate) enum Fault {
     /// The instance is killed, and is back after so many milliseconds.
     Crash(usize, u64),
     Freeze(usize, u64),
+    /// The machine is stopped by its host, and its boot clock with it.
+    Suspend(usize, u64),
     /// As soon as it lets a call go out: between the check of the lease and the send.
     FreezeAtCall(usize, u64),
     CutFromLog(usize, u64),
@@ -51,6 +53,7 @@ impl Fault {
         match self {
             Fault::Crash(..) => "crash",
             Fault::Freeze(..) | Fault::FreezeAtCall(..) => "freeze",
+            Fault::Suspend(..) => "suspend",
             Fault::CutFromLog(..) => "cut from the log",
             Fault::CutFromStore(..) => "cut from the store",
             Fault::StoreAway(_) => "store away",
@@ -75,7 +78,8 @@ pub(crate) fn plan(setup: &Setup, rng: &mut Rng) -> Vec<(u64, Fault)> {
         let (short, long) = (rng.range(500, 9_000), rng.range(5_000, 30_000));
         let fault = match rng.below(27) {
             0..=3 => Fault::Crash(instance, long),
-            4..=5 => Fault::Freeze(instance, short),
+            4 => Fault::Freeze(instance, short),
+            5 => Fault::Suspend(instance, long),
             6 => Fault::FreezeAtCall(instance, long),
             7 => Fault::CutFromLog(instance, long),
             8 => Fault::CutFromStore(instance, long),
@@ -118,6 +122,12 @@ impl World {
             Fault::Freeze(instance, ms) => {
                 self.ledger.count("freeze");
                 self.instances[instance].frozen = true;
+                ms
+            }
+            Fault::Suspend(instance, ms) => {
+                self.ledger.count("boot clock stood still");
+                self.instances[instance].frozen = true;
+                self.instances[instance].suspended_at = Some(self.now);
                 ms
             }
             Fault::FreezeAtCall(instance, ms) => {
@@ -170,6 +180,7 @@ impl World {
             Fault::WallStep(instance, step) => {
                 self.ledger.count("system clock set");
                 self.instances[instance].step += step;
+                self.instances[instance].jumps += 1;
                 return;
             }
             Fault::Storm(ms) => {
@@ -193,9 +204,8 @@ impl World {
                     self.after(1, Event::Join(instance, life));
                 }
             }
-            Fault::Freeze(instance, _) | Fault::FreezeAtCall(instance, _) => {
-                self.instances[instance].frozen = false;
-                self.release_held(instance);
+            Fault::Freeze(instance, _) | Fault::FreezeAtCall(instance, _) | Fault::Suspend(instance, _) => {
+                self.wake(instance)
             }
             Fault::CutFromLog(instance, _) => {
                 self.instances[instance].cut_from_log = false;
@@ -301,8 +311,7 @@ impl World {
             let at = &mut self.instances[instance];
             (at.cut_from_log, at.cut_from_store) = (false, false);
             if at.frozen {
-                at.frozen = false;
-                self.release_held(instance);
+                self.wake(instance);
             }
             if self.instances[instance].draining {
                 self.crash(instance);

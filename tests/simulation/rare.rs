@@ -1,7 +1,7 @@
 //! Events that are rare and matter: the default seeds have to meet each of them, or the simulation has become too kind.
 
 /// Their names, as they are counted.
-pub(crate) const RARE: [&str; 61] = [
+pub(crate) const RARE: [&str; 63] = [
     "takeover with open attempt",
     "unknown bump that applied",
     "unknown release that applied",
@@ -52,6 +52,8 @@ pub(crate) const RARE: [&str; 61] = [
     "append time stepped back",
     "records dropped by retention",
     "system clock set",
+    "boot clock stood still",
+    "clock jump",
     "forwarded duplicate",
     "misplaced record during a rebalance",
     "answer of an old epoch ignored",

@@ -25,6 +25,7 @@ pub(crate) fn of_input(input: &Input) -> &'static str {
         Input::Slots(..) => "slots",
         Input::CallEnded(..) => "call ended",
         Input::Tick => "tick",
+        Input::ClockJumped => "clock jumped",
     }
 }
 

@@ -89,6 +89,14 @@ pub(crate) struct Instance {
     /// By how much its system clock was stepped since.
     pub(crate) step: i64,
     boot: u64,
+    /// For how long its boot clock stood still.
+    stalled: u64,
+    /// Since when it does.
+    pub(crate) suspended_at: Option<u64>,
+    /// How often wall time and boot time moved against each other.
+    pub(crate) jumps: u64,
+    /// And what its engines know of it.
+    jumps_told: BTreeMap<Shard, u64>,
 }
 
 /// What a handler has for a call unless the task says otherwise, in milliseconds.
@@ -257,7 +265,18 @@ impl World {
         self.instances[instance].held.push_back(event);
     }
 
-    pub(crate) fn release_held(&mut self, instance: usize) {
+    /// Ends a freeze.
+    pub(crate) fn wake(&mut self, instance: usize) {
+        let at = &mut self.instances[instance];
+        at.frozen = false;
+        if let Some(since) = at.suspended_at.take() {
+            at.stalled += self.now - since;
+            at.jumps += 1;
+        }
+        self.release_held(instance);
+    }
+
+    fn release_held(&mut self, instance: usize) {
         for event in std::mem::take(&mut self.instances[instance].held) {
             self.after(0, event);
         }
@@ -294,7 +313,7 @@ impl World {
 
     fn clock(&self, instance: usize) -> Now {
         let instance = &self.instances[instance];
-        let boot = instance.boot + self.now;
+        let boot = instance.boot + self.now - instance.stalled;
         let stepped = boot.saturating_add_signed(instance.step);
         let boot = if planted!(WallClockInLease) { stepped } else { boot };
         Now { wall: Wall(BASE + self.now as i64 + instance.skew), boot: Boot(boot) }
@@ -307,6 +326,7 @@ impl World {
         let Some(mut engine) = self.instances[to.instance].engines.remove(&to.shard) else { return };
         let before = engine.shard_view(now.boot).phase;
         self.watch_before(to, before, &input);
+        self.tell_jumps(to, now, &mut engine);
         engine.handle(now, input);
         let after = engine.shard_view(now.boot).phase;
         self.watch_after(to, before, after);
@@ -323,6 +343,15 @@ impl World {
             }
         }
         self.instances[to.instance].engines.insert(to.shard, engine);
+    }
+
+    /// As the actor of a shard does: before anything else is handled.
+    fn tell_jumps(&mut self, to: Addr, now: Now, engine: &mut Engine) {
+        let instance = &mut self.instances[to.instance];
+        if instance.jumps_told.insert(to.shard, instance.jumps).unwrap_or(0) != instance.jumps {
+            engine.handle(now, Input::ClockJumped);
+            self.ledger.count("clock jump");
+        }
     }
 
     fn watch(&mut self, to: Addr, engine: &Engine) {
@@ -391,6 +420,10 @@ impl Instance {
             skew: rng.below(2 * setup.wall_skew_ms) as i64 - setup.wall_skew_ms as i64,
             step: 0,
             boot: rng.below(1_000_000) + 1,
+            stalled: 0,
+            suspended_at: None,
+            jumps: 0,
+            jumps_told: BTreeMap::new(),
         }
     }
 }

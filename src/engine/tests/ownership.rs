@@ -1,8 +1,9 @@
 //! Taking over, letting go, and catching up.
 
 use super::rig::Rig;
+use crate::engine::ownership::{Ownership, Timing, Turn};
 use crate::engine::{CallEnd, Input, LogEnd};
-use crate::model::{Decision, Outcome, Verb};
+use crate::model::{Boot, Decision, Epoch, Outcome, OwnerRow, Verb};
 
 #[test]
 fn an_owner_waits_for_the_lease_of_the_one_before() {
@@ -129,4 +130,36 @@ fn a_log_that_stays_silent_does_not_hold_up_a_takeover_for_ever() {
     tickets.into_iter().for_each(|ticket| rig.give(Input::LogEndRead(ticket, Err(Rig::away()))));
     rig.run(8_000);
     assert_eq!(rig.called(), ["a"]);
+}
+
+#[test]
+fn a_clock_that_jumped_breaks_calls_off_and_the_lease_is_verified_anew() {
+    let mut rig = Rig::running();
+    rig.schedule("q", "a", 0);
+    let call = rig.calls[0].clone();
+    rig.give(Input::ClockJumped);
+    assert!(rig.broken_off.contains(&call.token.sequence), "it may run at another owner by now");
+    assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "running", "still its own: a read said so");
+    rig.schedule("r", "b", 0);
+    assert_eq!(rig.called(), ["a", "b"]);
+}
+
+#[test]
+fn an_answer_to_a_question_from_before_a_jump_extends_no_lease() {
+    let mut lease = Ownership::new(Timing::default());
+    let mut asked = Vec::new();
+    lease.assign(7, Boot(0));
+    lease.tick(Boot(0), &mut asked);
+    lease.owner_read(Boot(0), Ok(OwnerRow::default()));
+    lease.tick(Boot(0), &mut asked);
+    assert_eq!(lease.bumped(Boot(0), Ok(true)), Turn::Load, "nobody had it");
+    lease.tick(Boot(1_500), &mut asked);
+    lease.clock_jumped(Boot(1_500));
+    let mine = OwnerRow { epoch: Epoch(1), owner: 7, ..OwnerRow::default() };
+    assert_eq!(lease.tick(Boot(1_500), &mut asked), Turn::Lapsed("clock_jump"));
+    assert_eq!(lease.owner_read(Boot(1_500), Ok(mine.clone())), Turn::Nothing);
+    assert!(!lease.valid(Boot(1_500)), "the row may have been read before another took the shard");
+    lease.tick(Boot(1_500), &mut asked);
+    assert_eq!(lease.owner_read(Boot(1_510), Ok(mine)), Turn::Regained(10));
+    assert!(lease.valid(Boot(1_510)));
 }

@@ -110,7 +110,7 @@ impl Member {
         records_max: usize,
         bytes_max: usize,
     ) -> Result<Vec<Record>, Error> {
-        if let Some(records) = self.partition(shard)?.recent(offset, records_max, bytes_max) {
+        if let Some(records) = self.partition(shard)?.take_recent(offset, records_max, bytes_max) {
             return Ok(records);
         }
         let member = Arc::clone(self);

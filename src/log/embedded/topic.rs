@@ -15,10 +15,12 @@ use crate::model::Wall;
 use crate::store::embedded::{Batch, Failure, Fields, Scan, Table, Tables, lock, meta_key, tag};
 
 const VERSION: u8 = 1;
-/// Newest records of a partition kept in memory: a record is nearly always read right after it was written.
+/// Newest records of a partition kept in memory until they are read, which is nearly always at once, and but once.
 const RECENT_RECORDS_MAX: usize = 256;
 /// And their size, in bytes.
 const RECENT_BYTES_MAX: usize = 64 * 1024;
+/// Room kept for them when there are none.
+const RECENT_ROOM: usize = 8;
 
 /// A topic.
 pub(super) struct TopicState {
@@ -55,6 +57,23 @@ struct Published {
     next: u64,
     recent: VecDeque<Record>,
     recent_bytes: usize,
+}
+
+impl Published {
+    fn pop_recent(&mut self) {
+        if let Some(oldest) = self.recent.pop_front() {
+            self.recent_bytes -= frame::size(&oldest);
+        }
+    }
+
+    fn forget_recent(&mut self, below: u64) {
+        while self.recent.front().is_some_and(|record| record.offset < below) {
+            self.pop_recent();
+        }
+        if self.recent.is_empty() {
+            self.recent.shrink_to(RECENT_ROOM);
+        }
+    }
 }
 
 /// The offsets a partition holds: `first..next`.
@@ -171,8 +190,7 @@ impl Partition {
         published.recent_bytes += frame::size(&record);
         published.recent.push_back(record);
         while published.recent.len() > RECENT_RECORDS_MAX || published.recent_bytes > RECENT_BYTES_MAX {
-            let Some(oldest) = published.recent.pop_front() else { break };
-            published.recent_bytes -= frame::size(&oldest);
+            published.pop_recent();
         }
         drop(published);
         self.changed.notify_waiters();
@@ -184,13 +202,21 @@ impl Partition {
         Span { first: published.first, next: published.next }
     }
 
-    /// Records from `offset` on, if they are in memory: at least one.
-    pub(super) fn recent(&self, offset: u64, records_max: usize, bytes_max: usize) -> Option<Vec<Record>> {
-        let published = lock(&self.published);
+    /// Takes records from `offset` on out of memory, if they are there: at least one. Whoever comes again for them
+    /// reads the table.
+    pub(super) fn take_recent(
+        &self,
+        offset: u64,
+        records_max: usize,
+        bytes_max: usize,
+    ) -> Option<Vec<Record>> {
+        let mut published = lock(&self.published);
         let oldest = published.recent.front()?.offset;
         let skip = usize::try_from(offset.checked_sub(oldest)?).ok()?;
         let records = bounded(published.recent.iter().skip(skip).cloned(), records_max, bytes_max);
-        (!records.is_empty()).then_some(records)
+        let next = records.last()?.offset + 1;
+        published.forget_recent(next);
+        Some(records)
     }
 
     /// Records from `offset` on, from the table; empty when there is none at `offset`.
@@ -216,6 +242,9 @@ impl Partition {
         });
         let dense = read.zip(offset..).take_while(|(record, offset)| record.offset == *offset);
         let records = bounded(dense.map(|(record, _)| record), records_max, bytes_max);
+        if let Some(last) = records.last() {
+            lock(&self.published).forget_recent(last.offset + 1);
+        }
         // Records before an unreadable one are good; it is met again as the first.
         match failure {
             Some(failure) if records.is_empty() => Err(failure),
@@ -231,10 +260,7 @@ impl Partition {
         }
         let mut published = lock(&self.published);
         published.first = below;
-        while published.recent.front().is_some_and(|record| record.offset < below) {
-            let Some(dropped) = published.recent.pop_front() else { break };
-            published.recent_bytes -= frame::size(&dropped);
-        }
+        published.forget_recent(below);
         drop(published);
         for offset in first..below {
             batch.remove(Table::Log, frame::key(self.topic, self.number, offset));

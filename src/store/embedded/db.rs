@@ -19,16 +19,18 @@ use futures::future::BoxFuture;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::lock::DirLock;
-use super::meta::Staged;
+use super::meta::{self, Staged};
 use super::writer::{Ask, Batch, Busy, Job, Lately, Writer};
 use crate::{log, store};
 
 /// Block cache, in bytes.
-const CACHE_BYTES: u64 = 16 * 1024 * 1024;
+const CACHE_BYTES: u64 = 8 * 1024 * 1024;
 /// All journals together, in bytes: what a start reads at most.
 const JOURNAL_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// One memtable of a table, in bytes.
 const MEMTABLE_BYTES: u64 = 8 * 1024 * 1024;
+/// Threads that flush and compact. Of several, fjall keeps one free for flushes, which spins while others compact.
+const WORKER_THREADS: usize = 1;
 /// Free disk space below which writes are refused, in bytes (default): room to flush what is in memory, and to start.
 const DISK_RESERVE_BYTES: u64 = 512 * 1024 * 1024;
 /// Room for changes waiting for the writer, in units of [`ROOM_UNIT_BYTES`]: once for those that wait for room (store
@@ -184,6 +186,7 @@ impl Tables {
         let database = fjall::Database::builder(options.dir.join("db"))
             .cache_size(options.cache_bytes)
             .max_journaling_size(JOURNAL_BYTES_MAX)
+            .worker_threads(WORKER_THREADS)
             .open()?;
         let table = |name| {
             database.keyspace(name, || KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES))
@@ -208,6 +211,13 @@ impl Tables {
             Table::Log => &self.log,
             Table::Meta => &self.meta,
         }
+    }
+
+    /// A flushed memtable stays in memory as part of an older version of its table. fjall drops older versions of all
+    /// tables when a memtable with something in it is rotated: one row does.
+    pub(super) fn forget_flushed(&self) -> fjall::Result<()> {
+        meta::put_format(&self.meta)?;
+        self.meta.rotate_memtable().map(drop)
     }
 
     /// All of them.
@@ -257,6 +267,7 @@ impl Database {
         let dir_lock = DirLock::take(dir)?;
         let tables = Tables::open(options).map_err(|e| database(e.to_string()))?;
         sync_directories(dir).map_err(|source| OpenError::Directory { dir: dir.clone(), source })?;
+        meta::check_format(&tables).map_err(database)?;
         let staged = Staged::load(&tables).map_err(|e| database(e.to_string()))?;
         release_owners(&tables, &staged).map_err(|e| database(e.to_string()))?;
         let (queue, jobs) = channel();
@@ -269,6 +280,7 @@ impl Database {
             busy: busy.clone(),
             failed: None,
             lately: Lately::new(),
+            has_flushed: false,
         };
         let writer = std::thread::Builder::new()
             .name("dueline-writer".to_owned())

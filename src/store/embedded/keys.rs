@@ -3,7 +3,8 @@
 //! ```text
 //! due         shard u32 | ready_at i64 | version u64 | kind u8 | epoch u64 | seq u64
 //! payload     shard u32 | ready_at i64 | version u64
-//! task_event  key text  | 0x00 | not version u64 | not epoch u64        newest first, highest epoch first
+//! task_event  key text  | 0x00                                          empty: there are events of this task
+//!             key text  | 0x00 | not version u64 | not epoch u64        newest first, highest epoch first
 //! meta        tag u8    | what the tag says
 //! ```
 //! Signed times have their sign bit turned, so that negative ones order before the rest.
@@ -20,6 +21,8 @@ const SIGN: u64 = 1 << 63;
 pub(crate) mod tag {
     /// The cluster row.
     pub(crate) const CLUSTER: u8 = b'c';
+    /// The format of all tables.
+    pub(crate) const FORMAT: u8 = b'F';
     /// First offset held, by topic number and partition.
     pub(crate) const FIRST_OFFSET: u8 = b'f';
     /// An instance, by name.
@@ -80,7 +83,7 @@ pub(super) fn fact_from(shard: Shard, key: &[u8], data: &[u8]) -> Result<FactRow
     Ok(FactRow { shard, place, fact })
 }
 
-/// What the keys of all events of a task begin with.
+/// What the keys of all events of a task begin with, and the key of the row that says that there are some.
 pub(super) fn task(key: &TaskKey) -> Vec<u8> {
     let mut bytes = row::key_text(key).into_bytes();
     bytes.push(0);

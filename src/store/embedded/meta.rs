@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use fjall::{Keyspace, PersistMode};
+
 use super::codec::{Fields, Scan};
 use super::db::{Failure, Table, Tables};
 use super::keys::{self, tag};
@@ -14,6 +16,8 @@ use crate::store::{Bump, Cluster, Instance};
 use crate::wire::row;
 
 const VERSION: u8 = 1;
+/// What the rows of all tables look like; written when a directory is made, compared when one is opened.
+const FORMAT: u8 = 2;
 
 /// The rows that are compared before they change.
 #[derive(Default)]
@@ -47,6 +51,28 @@ impl Staged {
     pub(super) fn owner_rows(&self) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> + '_ {
         self.owners.iter().map(|(shard, row)| (keys::shard(tag::OWNER, *shard), encode_owner(row)))
     }
+}
+
+/// Puts the row of the format; not synced.
+pub(super) fn put_format(meta: &Keyspace) -> fjall::Result<()> {
+    meta.insert([tag::FORMAT], [FORMAT])
+}
+
+/// A new directory gets the format of this build; one with rows of another is refused.
+pub(super) fn check_format(tables: &Tables) -> Result<(), String> {
+    let found = tables.meta.get([tag::FORMAT]).map_err(|e| e.to_string())?;
+    let is_new = found.is_none() && tables.meta.is_empty().map_err(|e| e.to_string())?;
+    if is_new {
+        let put = put_format(&tables.meta).and_then(|()| tables.database.persist(PersistMode::SyncAll));
+        return put.map_err(|e| e.to_string());
+    }
+    if found.as_deref() == Some([FORMAT].as_slice()) {
+        return Ok(());
+    }
+    let found = found.map_or("an earlier one".to_owned(), |found| format!("format {found:?}"));
+    Err(format!(
+        "its rows have {found}, this build reads format {FORMAT} only: use the build that made it, or another directory"
+    ))
 }
 
 fn shard_rows(tables: &Tables, tag: u8) -> Result<Vec<(Shard, fjall::Slice)>, Failure> {

@@ -11,7 +11,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use fjall::{OwnedWriteBatch, PersistMode, Slice};
@@ -27,9 +27,9 @@ const BATCH_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Sealed memtables of a table at which the writer waits for the flush. fjall itself would wait from four on, without
 /// end should its flush have failed.
 const SEALED_MEMTABLES_MAX: usize = 3;
-/// How often the writer looks whether the tables are quiet, and what they may be given in that time, in bytes.
-const QUIET: Duration = Duration::from_secs(5);
-const QUIET_BYTES: usize = 1024 * 1024;
+/// Tables are quiet when for so long no more than so much was written, in bytes.
+const QUIET: Duration = Duration::from_secs(3);
+const QUIET_BYTES: usize = 256 * 1024;
 /// Memtables of quiet tables are flushed when they hold more than this together, in bytes: memory at rest is small,
 /// and so is the journal that the next start reads.
 const QUIET_MEMTABLES_BYTES: u64 = 1024 * 1024;
@@ -171,6 +171,8 @@ pub(super) struct Writer {
     pub(super) failed: Option<Failure>,
     /// What was written lately.
     pub(super) lately: Lately,
+    /// Quiet tables were flushed, and what was flushed may still be in memory.
+    pub(super) has_flushed: bool,
 }
 
 /// Bytes written since a moment.
@@ -200,7 +202,15 @@ impl Lately {
 impl Writer {
     /// Runs until every sender is gone and all they sent is answered.
     pub(super) fn run(mut self, queue: &Receiver<Job>) {
-        while let Ok(first) = queue.recv() {
+        loop {
+            let first = match queue.recv_timeout(QUIET) {
+                Ok(first) => first,
+                Err(RecvTimeoutError::Timeout) => {
+                    self.look_for_quiet(0);
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
             self.busy.begin();
             let mut bytes = first.bytes;
             let mut jobs = vec![first];
@@ -214,19 +224,30 @@ impl Writer {
                 job.change.settle(outcome.clone());
             }
             self.busy.end();
-            if self.lately.is_quiet(bytes) {
-                self.flush_quiet_tables();
-            }
+            self.look_for_quiet(bytes);
+        }
+    }
+
+    /// After a batch of so many bytes.
+    fn look_for_quiet(&mut self, bytes: usize) {
+        if !self.lately.is_quiet(bytes) || self.failed.is_some() {
+            return;
+        }
+        if self.tables.database.write_buffer_size() > QUIET_MEMTABLES_BYTES {
+            self.flush_quiet_tables();
+            self.has_flushed = true;
+        } else if std::mem::take(&mut self.has_flushed)
+            && let Err(error) = self.tables.forget_flushed()
+        {
+            tracing::warn!(%error, "flushed memtables of the embedded store stay in memory");
         }
     }
 
     /// The flush itself runs on the database's own threads. A failure shows at the next write.
     fn flush_quiet_tables(&self) {
-        if self.failed.is_none() && self.tables.database.write_buffer_size() > QUIET_MEMTABLES_BYTES {
-            for table in self.tables.all() {
-                if let Err(error) = table.rotate_memtable() {
-                    tracing::warn!(%error, "a memtable of the embedded store was not flushed");
-                }
+        for table in self.tables.all() {
+            if let Err(error) = table.rotate_memtable() {
+                tracing::warn!(%error, "a memtable of the embedded store was not flushed");
             }
         }
     }
