@@ -74,7 +74,9 @@ pub(super) struct Attempts {
 const HOLD_MARGIN_MS: i64 = 100;
 const HOLD_READ_FIRST_MS: i64 = 200;
 const HOLD_READ_MS_MAX: i64 = 2_000;
-const ABORTED_WAIT_MS: i64 = 1_000;
+const ABORTED_WAIT_MS: u64 = 1_000;
+/// Longest wait before a handler that refused the token is called again, in milliseconds.
+const FENCED_WAIT_MS_MAX: u64 = 300_000;
 const PAYLOAD_RETRY_MS: i64 = 1_000;
 
 impl Attempts {
@@ -320,14 +322,14 @@ impl Engine {
         self.effects.push_back(Effect::Call(Box::new(order)));
     }
 
-    pub(super) fn call_ended(&mut self, seq: u64, end: CallEnd) {
-        let calling = |attempt: &Attempt| attempt.phase == Phase::Calling;
-        if self.attempts.open.get(&seq).is_some_and(calling) {
-            if end.fenced {
-                self.ownership.doubt(self.now.boot);
-            }
-            self.end(seq, end);
+    pub(super) fn call_ended(&mut self, seq: u64, mut end: CallEnd) {
+        let calling = |attempt: &&Attempt| attempt.phase == Phase::Calling;
+        let Some(attempt) = self.attempts.open.get(&seq).filter(calling) else { return };
+        if end.fenced {
+            end.after_ms = Some(fenced_wait_ms(&attempt.started));
+            self.ownership.doubt(self.now.boot);
         }
+        self.end(seq, end);
     }
 
     /// Breaks off calls whose deadline has passed.
@@ -559,6 +561,13 @@ impl CallEnd {
     }
 }
 
+/// Before a handler that refused the token is called again: longer each time, for it may refuse for ever, and every
+/// attempt leaves its facts in the store.
+fn fenced_wait_ms(started: &Started) -> u64 {
+    let not_failed = started.attempt.saturating_sub(1 + started.failures + started.interruptions);
+    (ABORTED_WAIT_MS << not_failed.min(10)).min(FENCED_WAIT_MS_MAX)
+}
+
 /// Fills in what follows from an outcome.
 fn follow(ended: &mut Ended, policy: &crate::model::RetryPolicy, after_ms: Option<u64>, fraction: f64) {
     let later = |ms: u64| ended.at.plus_ms(i64::try_from(ms).unwrap_or(i64::MAX));
@@ -578,7 +587,9 @@ fn follow(ended: &mut Ended, policy: &crate::model::RetryPolicy, after_ms: Optio
             }
         }
         Outcome::Snoozed => ended.next_at = Some(later(after_ms.unwrap_or(0))),
-        Outcome::Aborted | Outcome::Interrupted => ended.next_at = Some(ended.at.plus_ms(ABORTED_WAIT_MS)),
+        Outcome::Aborted | Outcome::Interrupted => {
+            ended.next_at = Some(later(ABORTED_WAIT_MS.max(after_ms.unwrap_or(0))));
+        }
         Outcome::NotCalled => ended.next_at = Some(ended.at),
     }
 }

@@ -183,6 +183,24 @@ fn ten_interruptions_make_a_task_dead() {
 }
 
 #[test]
+fn a_handler_that_refuses_the_token_is_asked_less_and_less_often() {
+    let mut rig = Rig::running();
+    rig.schedule("q", "a", 0);
+    let mut waits = Vec::new();
+    for _ in 0..11 {
+        let refused = CallEnd { fenced: true, ..CallEnd::of(Outcome::Aborted) };
+        rig.end_call(refused);
+        let before = rig.now().boot.0;
+        while rig.calls.is_empty() {
+            rig.run(500);
+        }
+        waits.push((rig.now().boot.0 - before) / 1_000);
+    }
+    assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
+    assert_eq!(rig.calls[0].max_attempts, 3, "none of them was a failure");
+}
+
+#[test]
 fn a_start_acknowledged_after_the_lease_ran_out_is_not_called() {
     let mut rig = Rig::running();
     rig.held_writes = Some(Vec::new());
