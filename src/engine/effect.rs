@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use crate::model::{
-    AttemptToken, CloseReason, Decision, Epoch, HandlerName, Outcome, OwnerUuid, Payload, Place, Progress,
-    RejectReason, Rejection, Row, Shard, TaskContent, TaskKey, Version, Wall,
+    AttemptToken, CloseReason, Decision, Epoch, HandlerName, Outcome, OwnerUuid, Payload, Place,
+    PointerRange, Progress, RejectReason, Rejection, Row, Segment, Shard, TaskContent, TaskKey, Version,
+    Wall,
 };
 
 /// One id to look up: rows of versions `first..=last`, and the newest below.
@@ -142,6 +143,10 @@ pub enum Effect {
     ReadFacts(u64, Place),
     /// Read a payload stored apart.
     ReadPayload(u64, Place),
+    /// Read a list of late queues.
+    ReadLateQueues(u64, Segment),
+    /// Read a page of pointers.
+    ReadPointers(u64, PointerRange),
     /// Write rows durably.
     Write(u64, Arc<[Row]>),
     /// Put the record at this offset on the rejected topic.

@@ -338,7 +338,7 @@ impl Engine {
             None => batch.newest_below(key, version),
         };
         let live = match newest.and_then(|row| row.current) {
-            Some(current) if recorded.is_none() => self.live(batch, current.place)?,
+            Some(current) if recorded.is_none() => self.live(batch, key, current.place)?,
             Some(_) | None => Live::Finished,
         };
         let known = Known {
@@ -365,7 +365,7 @@ impl Engine {
     }
 
     /// Where the task at `place` stands, read from the store when memory does not know.
-    fn live(&self, batch: &Batch, place: Place) -> Result<Live, Need> {
+    fn live(&self, batch: &Batch, key: &TaskKey, place: Place) -> Result<Live, Need> {
         if let Some(task) = self.window.get(place) {
             return Ok(match task.status {
                 Status::Pending | Status::Queued | Status::Fetching => Live::Stoppable,
@@ -384,7 +384,7 @@ impl Engine {
         if fresh.is_some_and(|fresh| covered || !fresh.replayed) {
             return Ok(Live::Stoppable);
         }
-        if covered {
+        if covered && !self.late.has(&key.queue) {
             return Ok(Live::Finished);
         }
         if place.ready_at > self.now.wall {
@@ -598,6 +598,11 @@ impl Engine {
         self.task_payload_read(place, payload);
     }
 
+    /// What was read of a place is out of date.
+    pub(super) fn forget_facts(&mut self, place: Place) {
+        self.intake.batches.iter_mut().for_each(|batch| batch.forget_facts(place));
+    }
+
     /// Shows what is durable, in order.
     fn complete_batches(&mut self) {
         while self.intake.batches.front().is_some_and(Batch::is_complete) {
@@ -627,7 +632,7 @@ impl Engine {
         }
         let Some(task) = item.task else { return };
         self.intake.fresh.remove(&task.place);
-        self.intake.batches.iter_mut().for_each(|batch| batch.forget_facts(task.place));
+        self.forget_facts(task.place);
         let cancelled = item.mark.is_some_and(|(place, _)| place == task.place);
         let next = fold(&self.window.take_early(task.place), Version::MIN).next();
         let shown = LoadedTask { key: task.key, due_at: task.due_at, content: task.stored };
@@ -635,6 +640,7 @@ impl Engine {
             return;
         }
         if self.window.covers(task.place) {
+            self.late.tally.note(task.place.ready_at);
             self.admit_folded(task.place, shown, next, None);
         } else {
             self.window.note_shown(task.place, shown, next);
@@ -644,6 +650,7 @@ impl Engine {
     fn show_mark(&mut self, place: Place, mark: MarkKind) {
         self.thaw(place);
         self.window.note_mark(place, mark);
+        self.late_mark_shown(place);
         let Some(task) = self.window.get_mut(place) else { return };
         let (name, status) = (task.key.queue.clone(), task.status);
         match status {

@@ -3,6 +3,7 @@
 
 mod decisions;
 mod folding;
+mod late;
 mod lining_up;
 mod ownership;
 mod rig;

@@ -133,6 +133,11 @@ impl Engine {
         self.window.len()
     }
 
+    /// Queues with tasks that are known by pointer only, or were.
+    pub fn late_queues(&self) -> usize {
+        self.late.len()
+    }
+
     /// Queues with ready tasks, in name order after `after`, at most `max`.
     pub fn queues(&self, after: Option<&QueueName>, max: usize) -> Vec<QueueView> {
         use std::ops::Bound;

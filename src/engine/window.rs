@@ -1,4 +1,4 @@
-//! The tasks held in memory: all unfinished ones before `cursor`, none after it.
+//! The tasks held in memory: all unfinished ones before `cursor` but those known by pointer (`late`), none after it.
 //!
 //! ```text
 //!   watermark          now            cursor            horizon = now + look-ahead
@@ -42,6 +42,15 @@ pub(super) enum Status {
     Held,
 }
 
+/// Whether a task has a pointer in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Written {
+    No,
+    /// It is being written, under this ticket.
+    Asked(u64),
+    Yes,
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Task {
     pub(super) key: TaskKey,
@@ -51,6 +60,8 @@ pub(super) struct Task {
     pub(super) status: Status,
     /// Forbids further attempts.
     pub(super) mark: Option<MarkKind>,
+    /// With a stored pointer it may leave memory, and the watermark may pass it.
+    pub(super) pointer: Written,
 }
 
 impl Task {
@@ -159,9 +170,16 @@ impl Window {
         self.early.remove(&place).unwrap_or_default()
     }
 
-    /// The first place of an unfinished task in memory.
-    pub(super) fn first(&self) -> Option<Place> {
-        self.tasks.first_key_value().map(|(place, _)| *place)
+    /// The first place of an unfinished task in memory that has no stored pointer.
+    pub(super) fn first_without_pointer(&self) -> Option<Place> {
+        self.tasks.iter().find(|(_, task)| task.pointer != Written::Yes).map(|(place, _)| *place)
+    }
+
+    /// The first `max` tasks ready up to `to` that have no pointer.
+    pub(super) fn without_pointer(&self, to: Wall, max: usize) -> Vec<Place> {
+        let ready = self.tasks.range(..Place::start_of(to.plus_ms(1)).min(self.cursor));
+        let bare = ready.filter(|(_, task)| task.pointer == Written::No);
+        bare.map(|(place, _)| *place).take(max).collect()
     }
 
     /// Puts a task into memory. True when it is ready at `now` or was before: it belongs into its queue.
@@ -179,6 +197,14 @@ impl Window {
         if let Some(reading) = &mut self.reading {
             reading.finished.insert(place);
         }
+        Some(task)
+    }
+
+    /// Takes a task out that is known by its pointer from now on.
+    pub(super) fn drop_task(&mut self, place: Place) -> Option<Task> {
+        assert!(self.covers(place), "what the loader is still to bring is evicted");
+        let task = self.tasks.remove(&place)?;
+        self.units -= task.units();
         Some(task)
     }
 
@@ -205,22 +231,27 @@ impl Window {
         self.tasks.range(self.ready_to..).next().map(|(place, _)| place.ready_at)
     }
 
-    /// Evicts the idle task at the far end while the budget is exceeded or it lies beyond the cursor: the caller takes
-    /// it out of its queue. One that is under way stays in memory until it is idle again.
-    pub(super) fn evict(&mut self) -> Option<(Place, Task)> {
+    /// The idle task at the far end, while the budget is exceeded or it lies beyond the cursor. One that is under way
+    /// stays in memory until it is idle again; one before the cursor with a pointer leaves by that.
+    pub(super) fn next_to_evict(&self) -> Option<Place> {
         if self.reading.is_some() {
             return None;
         }
         let idle =
             |task: &Task| matches!(task.status, Status::Pending | Status::Queued) && task.mark.is_none();
-        let place = self.tasks.iter().rev().find(|(_, task)| idle(task)).map(|(place, _)| *place)?;
-        if self.units <= self.budget && self.covers(place) {
-            return None;
-        }
+        let may_go =
+            |place: Place, task: &Task| idle(task) && (task.pointer == Written::No || !self.covers(place));
+        let place =
+            self.tasks.iter().rev().find(|(place, task)| may_go(**place, task)).map(|(place, _)| *place)?;
+        (self.units > self.budget || !self.covers(place)).then_some(place)
+    }
+
+    /// Evicts a task: the caller takes it out of its queue, and the loader brings it again.
+    pub(super) fn evict(&mut self, place: Place) -> Option<Task> {
         let task = self.tasks.remove(&place)?;
         self.units -= task.units();
         self.cursor = self.cursor.min(place);
-        Some((place, task))
+        Some(task)
     }
 
     /// The queues of tasks from `from` up to the cursor.
@@ -275,6 +306,7 @@ impl Window {
 }
 
 /// What happened in the range of a page while it was being read.
+#[derive(Default)]
 pub(super) struct PageNotes {
     pub(super) finished: BTreeSet<Place>,
     pub(super) marks: BTreeMap<Place, MarkKind>,

@@ -13,6 +13,7 @@
 
 use std::sync::Arc;
 
+use super::late::{LateQueueRow, PointerRow};
 use super::name::TaskKey;
 use super::owner::{Epoch, Shard, Version};
 use super::task::{CloseReason, Outcome, TaskContent};
@@ -43,6 +44,10 @@ pub enum Row {
     Fact(FactRow),
     /// `payload`.
     Payload(PayloadRow),
+    /// `late`.
+    Pointer(PointerRow),
+    /// `late_queue`.
+    LateQueue(LateQueueRow),
 }
 
 /// A row of `task_event`: one schedule event and what was decided.

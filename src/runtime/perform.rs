@@ -64,6 +64,18 @@ impl Actor {
                     Input::PayloadRead(ticket, place, bytes.await.map_err(store_failure))
                 });
             }
+            Effect::ReadLateQueues(ticket, segment) => {
+                let rows = self.shared.store.late_queues(self.shard, segment);
+                self.answer_later(
+                    async move { Input::LateQueuesRead(ticket, rows.await.map_err(store_failure)) },
+                );
+            }
+            Effect::ReadPointers(ticket, range) => {
+                let page = self.shared.store.pointers(self.shard, range, limits::LATE_PAGE_ROWS);
+                self.answer_later(
+                    async move { Input::PointersRead(ticket, page.await.map_err(store_failure)) },
+                );
+            }
             Effect::Write(ticket, rows) => self.write(ticket, rows),
             Effect::Reject(offset, rejection) => self.reject(offset, &rejection),
             Effect::Forward(offset, to) => self.forward(offset, to),

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use dueline::engine::{Failure, Input, KeyLookup};
-use dueline::model::{Epoch, EventRow, Origin, OwnerUuid, Place, Progress, Row, Shard, Version};
+use dueline::model::{
+    Epoch, EventRow, Origin, OwnerUuid, Place, PointerRange, Progress, Row, Segment, Shard, Version,
+};
 
 use crate::ledger::Append;
 use crate::setup::Plant;
@@ -22,6 +24,8 @@ pub(crate) enum StoreOp {
     Slice(u64, Place, Place),
     Facts(u64, Place),
     Payload(u64, Place),
+    LateQueues(u64, Segment),
+    Pointers(u64, PointerRange),
     Write(u64, Arc<[Row]>),
     /// The rest of a write that was seen half done.
     WriteRest(u64, Vec<Row>),
@@ -108,7 +112,9 @@ impl World {
             | StoreOp::LookUp(..)
             | StoreOp::Slice(..)
             | StoreOp::Facts(..)
-            | StoreOp::Payload(..) => {}
+            | StoreOp::Payload(..)
+            | StoreOp::LateQueues(..)
+            | StoreOp::Pointers(..) => {}
         }
     }
 
@@ -161,6 +167,23 @@ impl World {
             }
             StoreOp::Payload(ticket, place) => {
                 Input::PayloadRead(ticket, place, Ok(self.store.payload(shard, place)))
+            }
+            StoreOp::LateQueues(ticket, segment) => {
+                let mut rows = self.store.late_queues(shard, segment);
+                if !rows.is_empty() {
+                    self.ledger.count("takeover of late queues");
+                }
+                if self.planted(Plant::LateQueueForgotten) {
+                    rows.clear();
+                }
+                if self.planted(Plant::LateQueueBeginsLate) {
+                    crate::plant::begin_at_the_last(&mut rows);
+                }
+                Input::LateQueuesRead(ticket, Ok(rows))
+            }
+            StoreOp::Pointers(ticket, range) => {
+                let page = self.store.pointers(shard, &range, self.setup.page_rows);
+                Input::PointersRead(ticket, Ok(page))
             }
             StoreOp::Write(ticket, rows) => return self.apply_write(from, ticket, &rows),
             StoreOp::WriteRest(ticket, rows) => {
@@ -312,6 +335,8 @@ fn unanswered_input(op: StoreOp) -> Option<Input> {
         StoreOp::Slice(ticket, ..) => Input::Sliced(ticket, Err(away())),
         StoreOp::Facts(ticket, place) => Input::FactsRead(ticket, place, Err(away())),
         StoreOp::Payload(ticket, place) => Input::PayloadRead(ticket, place, Err(away())),
+        StoreOp::LateQueues(ticket, _) => Input::LateQueuesRead(ticket, Err(away())),
+        StoreOp::Pointers(ticket, _) => Input::PointersRead(ticket, Err(away())),
         StoreOp::Write(ticket, _) | StoreOp::WriteRest(ticket, _) => Input::Written(ticket, Err(away())),
     })
 }

@@ -46,6 +46,10 @@ impl World {
             }
             Effect::ReadFacts(ticket, place) => self.ask_store(from, StoreOp::Facts(ticket, place)),
             Effect::ReadPayload(ticket, place) => self.ask_store(from, StoreOp::Payload(ticket, place)),
+            Effect::ReadLateQueues(ticket, segment) => {
+                self.ask_store(from, StoreOp::LateQueues(ticket, segment));
+            }
+            Effect::ReadPointers(ticket, range) => self.ask_store(from, StoreOp::Pointers(ticket, range)),
             Effect::Write(ticket, rows) => self.ask_store(from, StoreOp::Write(ticket, rows)),
             Effect::Reject(offset, _) => self.ask_log(from, LogOp::Reject(offset)),
             Effect::Forward(offset, home) => self.ask_log(from, LogOp::Forward(offset, home)),

@@ -17,6 +17,12 @@ pub(crate) enum Plant {
     StartBeforeCatchUp,
     /// Handlers take every token.
     NoGuard,
+    /// A takeover is told of no late queue.
+    LateQueueForgotten,
+    /// The pointers of a late queue look as if they began where they once did, whatever came before later.
+    LateQueueBeginsLate,
+    /// All ready tasks of a queue stay in memory.
+    BlockedQueueInMemory,
 }
 
 /// Sizes and rates of a run.
@@ -31,6 +37,10 @@ pub(crate) struct Setup {
     pub(crate) page_rows: usize,
     pub(crate) fetch_records: usize,
     pub(crate) look_ahead_ms: i64,
+    /// Ready tasks of one queue in memory.
+    pub(crate) queue_tasks_max: usize,
+    /// Rows above the watermark before unfinished tasks get pointers.
+    pub(crate) late_rows: usize,
     /// Producers and faults stop here, in milliseconds.
     pub(crate) chaos_ms: u64,
     pub(crate) produce_every_ms: u64,
@@ -57,6 +67,8 @@ impl Setup {
             page_rows: rng.range(3, 30) as usize,
             fetch_records: rng.range(2, 60) as usize,
             look_ahead_ms: [8_000, 20_000, 60_000][rng.index(3)],
+            queue_tasks_max: [1, 2, 5, 64][rng.index(4)],
+            late_rows: [5, 20, 20_000][rng.index(3)],
             chaos_ms: rng.range(60_000, 150_000),
             produce_every_ms: rng.range(150, 700),
             unanswered: [0, 4, 25][rng.index(3)],

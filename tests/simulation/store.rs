@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use dueline::engine::{KeyLookup, Next, fold};
 use dueline::model::{
-    Epoch, EventRow, Fact, FactRow, OwnerRow, OwnerUuid, Place, Progress, Row, Shard, TaskKey, Version,
+    Epoch, EventRow, Fact, FactRow, LateQueueRow, OwnerRow, OwnerUuid, Place, Pointer, PointerPage,
+    PointerRange, Progress, QueueName, Row, Segment, Shard, Standing, TaskKey, Version,
 };
 
 use crate::ledger::{Answered, BASE, Ledger};
@@ -23,6 +24,8 @@ pub(crate) struct Store {
     payloads: BTreeMap<(Shard, Place), Arc<[u8]>>,
     owners: BTreeMap<Shard, OwnerRow>,
     progress: BTreeMap<(Shard, Epoch), (u64, Progress)>,
+    pointers: BTreeMap<(Shard, QueueName), BTreeMap<Standing, Pointer>>,
+    late_queues: BTreeMap<(Shard, Segment), BTreeMap<u64, LateQueueRow>>,
 }
 
 /// A compare-and-set of an owner row.
@@ -42,7 +45,36 @@ impl Store {
             Row::Payload(row) => {
                 self.payloads.insert((row.shard, row.place), row.bytes.clone());
             }
+            Row::Pointer(row) => {
+                ledger.count("pointer written");
+                let pointers = self.pointers.entry((row.shard, row.queue.clone())).or_default();
+                pointers.insert(row.pointer.standing(), row.pointer);
+            }
+            Row::LateQueue(row) => self.write_late_queue(row, ledger),
         }
+    }
+
+    fn write_late_queue(&mut self, row: &LateQueueRow, ledger: &mut Ledger) {
+        let rows = self.late_queues.entry((row.shard, row.segment)).or_default();
+        let old = rows.insert(row.seq, row.clone());
+        if old.as_ref().is_some_and(|old| old != row) {
+            ledger.wrongs.push(format!("a row of a list of late queues changed: {old:?} became {row:?}"));
+        }
+    }
+
+    pub(crate) fn late_queues(&self, shard: Shard, segment: Segment) -> Vec<LateQueueRow> {
+        let rows = self.late_queues.get(&(shard, segment));
+        rows.map(|rows| rows.values().cloned().collect()).unwrap_or_default()
+    }
+
+    pub(crate) fn pointers(&self, shard: Shard, range: &PointerRange, rows_max: usize) -> PointerPage {
+        let Some(pointers) = self.pointers.get(&(shard, range.queue.clone())) else {
+            return PointerPage::default();
+        };
+        let mut left = pointers.range(range.from..).map(|(_, pointer)| *pointer);
+        let pointers = left.by_ref().take(rows_max).take_while(|pointer| pointer.due_at < range.to).collect();
+        let next = left.next().filter(|pointer| pointer.due_at < range.to).map(|pointer| pointer.standing());
+        PointerPage { pointers, next }
     }
 
     fn write_event(&mut self, row: &EventRow, now: u64, ledger: &mut Ledger) {

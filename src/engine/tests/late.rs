@@ -1,0 +1,406 @@
+//! Late queues: what leaves memory, what the watermark passes, and that all of it comes back in order.
+
+use super::rig::{Rig, content, event};
+use crate::engine::{CallEnd, Options};
+use crate::model::{
+    Decision, Due, Outcome, Place, Pointer, QueueName, Shard, TaskContent, TaskId, Verb, Version, Wall,
+    limits,
+};
+
+fn small() -> Options {
+    Options { queue_tasks_max: 4, late_rows: 10, late_after_ms: 1_000, ..Options::new(Shard(0), 1, "rig") }
+}
+
+fn succeeded() -> CallEnd {
+    CallEnd::of(Outcome::Succeeded)
+}
+
+/// The head fails and is tried again in an hour.
+fn blocked() -> CallEnd {
+    CallEnd { after_ms: Some(3_600_000), ..CallEnd::of(Outcome::Retryable) }
+}
+
+fn name(text: &str) -> QueueName {
+    QueueName::new(text).expect("a name")
+}
+
+/// A shard whose queue `q` has a blocked head and `count` tasks behind it, `t0` first.
+fn behind_a_blocked_head(options: Options, count: usize) -> Rig {
+    let mut rig = Rig::running_with(options);
+    rig.schedule("q", "head", 0);
+    rig.end_call(blocked());
+    (0..count).for_each(|n| rig.schedule("q", &format!("t{n}"), 0));
+    rig
+}
+
+/// Ends every call of `q` as it comes, until none comes any more: the ids in the order of the calls.
+fn drain(rig: &mut Rig) -> Vec<String> {
+    let mut ids = Vec::new();
+    while !rig.calls.is_empty() {
+        ids.push(rig.end_call(succeeded()).key.id.to_string());
+    }
+    ids
+}
+
+#[test]
+fn tasks_behind_a_blocked_head_leave_memory_and_come_back_in_order() {
+    let mut rig = behind_a_blocked_head(small(), 40);
+    assert!(rig.engine.tasks_in_memory() <= 4, "{} in memory", rig.engine.tasks_in_memory());
+    rig.schedule("r", "other", 0);
+    assert_eq!(drain(&mut rig), ["other"], "another queue does not wait");
+    rig.run(3_600_000);
+    let expected: Vec<String> =
+        std::iter::once("head".into()).chain((0..40).map(|n| format!("t{n}"))).collect();
+    assert_eq!(drain(&mut rig), expected);
+    assert_eq!(rig.engine.late_queues(), 0);
+    assert_eq!(rig.engine.tasks_in_memory(), 0);
+}
+
+#[test]
+fn the_watermark_passes_a_blocked_head_and_a_takeover_finds_it() {
+    let mut rig = behind_a_blocked_head(small(), 40);
+    rig.run(120_000);
+    let head = rig.facts.keys().next().copied().expect("a task is stored");
+    let watermark = rig.progress.as_ref().map(|progress| progress.watermark);
+    assert!(watermark > Some(head.ready_at), "{watermark:?}");
+    rig.take_over(2);
+    rig.take_over(3);
+    rig.schedule("r", "other", 0);
+    assert_eq!(drain(&mut rig), ["other"]);
+    rig.run(3_600_000);
+    assert_eq!(drain(&mut rig).len(), 41);
+}
+
+#[test]
+fn an_earlier_due_arrival_at_a_late_queue_runs_before_all_it_stands_before() {
+    for takeover in [false, true] {
+        let mut rig = behind_a_blocked_head(small(), 20);
+        rig.run(120_000);
+        if takeover {
+            rig.take_over(2);
+        }
+        rig.schedule("q", "middle", -60_000);
+        rig.schedule("q", "early", -600_000);
+        assert_eq!(rig.called(), ["early"]);
+        rig.end_call(blocked());
+        rig.run(120_000);
+        rig.take_over(3);
+        rig.run(3_600_000);
+        let ids = drain(&mut rig);
+        assert_eq!(ids[..3], ["early", "head", "t0"], "the second is due at the same time after the first");
+        assert!(ids.contains(&"middle".to_owned()));
+        assert_eq!(ids.len(), 23);
+    }
+}
+
+#[test]
+fn a_task_known_by_pointer_only_is_cancelled_moved_and_replaced() {
+    let mut rig = behind_a_blocked_head(small(), 20);
+    rig.run(120_000);
+    rig.take_over(2);
+    rig.append("q", "t10", Verb::Cancel);
+    rig.append("q", "t11", Verb::Reschedule(Due::After(7_200_000)));
+    rig.schedule("q", "t12", 0);
+    let last = [Decision::Cancelled, Decision::Rescheduled, Decision::Replaced];
+    assert_eq!(rig.decisions()[rig.events.len() - 3..], last);
+    rig.run(3_600_000);
+    let ids = drain(&mut rig);
+    assert!(!ids.contains(&"t10".to_owned()) && !ids.contains(&"t11".to_owned()));
+    assert_eq!(ids.last().map(String::as_str), Some("t12"), "the new version stands last");
+    rig.run(7_200_000);
+    assert_eq!(drain(&mut rig), ["t11"]);
+}
+
+#[test]
+fn a_pointer_to_nothing_or_to_a_finished_task_changes_nothing() {
+    let mut rig = behind_a_blocked_head(small(), 20);
+    rig.run(120_000);
+    let start = rig.facts.keys().next().map(|place| place.ready_at).expect("a task is stored");
+    let ghost = Place { ready_at: start.plus_ms(1), version: Version(5) };
+    rig.pointers.insert((name("q"), Pointer::of(start, ghost).standing()), Pointer::of(start, ghost));
+    rig.take_over(2);
+    rig.run(3_600_000);
+    let mut ids = drain(&mut rig);
+    let all = ids.len();
+    ids.dedup();
+    assert_eq!((all, ids.len()), (21, 21));
+}
+
+#[test]
+fn a_mark_that_becomes_visible_while_a_task_is_read_holds() {
+    let mut rig = behind_a_blocked_head(small(), 20);
+    rig.run(120_000);
+    rig.take_over(2);
+    rig.run(3_400_000);
+    rig.held_facts = Some(Vec::new());
+    rig.run(200_000);
+    assert_eq!(rig.called(), ["head"]);
+    rig.held_writes = Some(Vec::new());
+    rig.end_call(succeeded());
+    rig.release_writes();
+    let held = rig.held_facts.take().unwrap_or_default();
+    assert!(!held.is_empty(), "facts of the next tasks are being read");
+    rig.append("q", "t3", Verb::Cancel);
+    rig.append("q", "t8", Verb::Cancel);
+    held.into_iter().for_each(|input| rig.give(input));
+    let ids = drain(&mut rig);
+    assert!(!ids.contains(&"t3".to_owned()) && !ids.contains(&"t8".to_owned()), "{ids:?}");
+    assert_eq!(ids.len(), 18);
+}
+
+#[test]
+fn a_shard_full_of_blocked_queues_has_room_for_others() {
+    let mut rig = Rig::running_with(Options { queue_tasks_max: 64, ..small() });
+    rig.give(crate::engine::Input::Budget(40));
+    for queue in 0..10 {
+        rig.schedule(&format!("q{queue}"), "head", 0);
+        rig.end_call(blocked());
+        (0..20).for_each(|n| rig.schedule(&format!("q{queue}"), &format!("t{n}"), 0));
+    }
+    assert!(rig.engine.tasks_in_memory() <= 41, "{} in memory", rig.engine.tasks_in_memory());
+    (0..30).for_each(|n| rig.schedule(&format!("r{n}"), "other", 1_000));
+    rig.run(1_100);
+    assert_eq!(drain(&mut rig).len(), 30);
+    rig.run(3_600_000);
+    assert_eq!(drain(&mut rig).len(), 210);
+}
+
+#[test]
+fn a_hundred_thousand_tasks_behind_one_head_cost_no_memory_and_a_takeover_reads_few_rows() {
+    let mut rig = Rig::running_with(Options { late_rows: 2_000, ..Options::new(Shard(0), 1, "rig") });
+    rig.schedule("q", "head", 0);
+    rig.end_call(blocked());
+    let behind = |n: u128| crate::model::Event {
+        id: None,
+        ..event("q", "x", Verb::Schedule(Due::Now, Box::new(content())), 1_000 + n)
+    };
+    for thousand in 0..100 {
+        rig.append_all((0..1_000).map(|n| behind(thousand * 1_000 + n)));
+        rig.run(50);
+    }
+    let bound = limits::QUEUE_TASKS_MAX + 3 * limits::INTAKE_BATCH_RECORDS_MAX;
+    assert!(rig.most_in_memory <= bound, "{} in memory", rig.most_in_memory);
+    assert!(rig.engine.tasks_in_memory() <= limits::QUEUE_TASKS_MAX);
+    rig.schedule("r", "other", 0);
+    assert_eq!(drain(&mut rig), ["other"]);
+    rig.run(60_000);
+    rig.reads = 0;
+    rig.take_over(2);
+    assert!(rig.reads < 3_000, "{} rows read", rig.reads);
+    rig.run(3_600_000);
+    assert_eq!(rig.end_call(succeeded()).key.id.as_str(), "head");
+    for n in 1..500 {
+        assert_eq!(rig.end_call(succeeded()).place.version, Version(n));
+    }
+}
+
+#[test]
+fn a_list_that_is_mostly_out_of_date_is_written_anew() {
+    let mut rig = Rig::running_with(Options { queue_tasks_max: 1, ..small() });
+    for round in 0..200 {
+        rig.schedule("q", &format!("a{round}"), 0);
+        rig.schedule("q", &format!("b{round}"), 0);
+        rig.schedule("q", &format!("c{round}"), 0);
+        assert_eq!(drain(&mut rig).len(), 3);
+        rig.run(300);
+    }
+    let newest = rig.late_queues.iter().map(|row| row.segment).max().expect("the queue was late");
+    let rows = rig.late_queues.iter().filter(|row| row.segment == newest).count();
+    assert!(newest.number > 5 && rows <= 10, "{newest:?} has {rows} rows");
+    assert!(rig.progress.as_ref().and_then(|progress| progress.late).is_some_and(|late| late.number > 5));
+}
+
+#[test]
+fn nothing_starts_before_the_own_list_counts() {
+    let mut rig = behind_a_blocked_head(small(), 20);
+    rig.run(120_000);
+    rig.schedule("r", "other", 8_000);
+    rig.hold_progress = true;
+    rig.take_over(2);
+    rig.run(60_000);
+    assert!(rig.calls.is_empty());
+    rig.hold_progress = false;
+    rig.take_over(3);
+    rig.run(10_000);
+    assert_eq!(rig.called(), ["other"]);
+}
+
+mod any {
+    use proptest::prelude::*;
+
+    use super::super::rig::{Rig, content};
+    use super::{CallEnd, Options, Outcome, Shard, TaskContent, TaskId, Verb, Version, Wall};
+    use crate::engine::{Next, fold};
+    use crate::model::{Due, Fact, Misfire, Row, TaskState};
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Schedule {
+            queue: u8,
+            due: i64,
+        },
+        Cancel(u8),
+        Reschedule(u8, i64),
+        End(Outcome),
+        Run(u64),
+        /// Holds writes back for so long, and then the owner is lost: so many of them in a hundred were stored.
+        Crash {
+            ms: u64,
+            stored: usize,
+        },
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            6 => (0u8..3, -20_000i64..5_000).prop_map(|(queue, due)| Step::Schedule { queue, due }),
+            1 => any::<u8>().prop_map(Step::Cancel),
+            1 => (any::<u8>(), -20_000i64..5_000).prop_map(|(task, due)| Step::Reschedule(task, due)),
+            3 => Just(Step::End(Outcome::Succeeded)),
+            1 => Just(Step::End(Outcome::Retryable)),
+            2 => (0u64..4_000).prop_map(Step::Run),
+            1 => (0u64..3_000, 0usize..=100).prop_map(|(ms, stored)| Step::Crash { ms, stored }),
+        ]
+    }
+
+    struct Run {
+        rig: Rig,
+        /// What a lost owner wrote and nobody has seen yet.
+        unseen: Vec<Row>,
+        in_order: bool,
+        owner: u128,
+        tasks: Vec<(String, String)>,
+        checked: usize,
+    }
+
+    impl Run {
+        fn step(&mut self, step: &Step) {
+            let content = || TaskContent { misfire: Misfire::Run, retry: None, ..content() };
+            match step {
+                Step::Schedule { queue, due } => {
+                    let (queue, id) = (format!("q{queue}"), format!("t{}", self.tasks.len()));
+                    self.rig.schedule_with(&queue, &id, *due, |_| content());
+                    self.tasks.push((queue, id));
+                }
+                Step::Cancel(task) => {
+                    if let Some((queue, id)) = self.pick(*task) {
+                        self.rig.append(&queue, &id, Verb::Cancel);
+                    }
+                }
+                Step::Reschedule(task, due) => {
+                    if let Some((queue, id)) = self.pick(*task) {
+                        let due = Due::At(self.rig.now().wall.plus_ms(*due));
+                        self.rig.append(&queue, &id, Verb::Reschedule(due));
+                    }
+                }
+                Step::End(outcome) => {
+                    if !self.rig.calls.is_empty() {
+                        self.rig.end_call(CallEnd::of(*outcome));
+                    }
+                }
+                Step::Run(ms) => {
+                    let unseen = std::mem::take(&mut self.unseen);
+                    self.rig.store(&unseen);
+                    self.rig.run(*ms);
+                }
+                Step::Crash { ms, stored } => {
+                    self.rig.held_writes = Some(Vec::new());
+                    self.rig.run(*ms);
+                    if !self.rig.calls.is_empty() {
+                        self.rig.end_call(CallEnd::of(Outcome::Succeeded));
+                    }
+                    let held = self.rig.held_writes.take().unwrap_or_default();
+                    let rows: Vec<_> = held.iter().flat_map(|(_, rows)| rows.iter().cloned()).collect();
+                    let (stored, unseen) = rows.split_at(rows.len() * stored / 100);
+                    self.rig.store(stored);
+                    self.unseen.extend(unseen.iter().filter(|row| may_surface(row)).cloned());
+                    self.owner += 1;
+                    self.rig.take_over(self.owner);
+                }
+            }
+            self.check_order();
+        }
+
+        fn pick(&self, task: u8) -> Option<(String, String)> {
+            let count = self.tasks.len();
+            (count > 0).then(|| self.tasks[usize::from(task) % count].clone())
+        }
+
+        /// A naive reading of all facts: nothing unfinished of the queue stands before a task that was just called.
+        fn check_order(&mut self) {
+            let calls = self.rig.all_calls[self.checked..].to_vec();
+            self.checked = self.rig.all_calls.len();
+            let Some(call) = calls.last().filter(|_| self.in_order) else { return };
+            let applied = self.rig.engine.next_offset();
+            for (place, facts) in &self.rig.facts {
+                let Some((id, due_at)) = task_of(facts, &call.key.queue) else { continue };
+                let unfinished =
+                    matches!(fold(facts.iter(), Version(applied)).next(), Next::Run(_) | Next::Open(_));
+                let ready = place.ready_at <= self.rig.now().wall && place.version.offset() < applied;
+                let before = (due_at, place.version) < (call.due_at, call.place.version);
+                assert!(!(unfinished && ready && before), "{} ran before {id}", call.key.id);
+            }
+        }
+    }
+
+    /// Rows of an owner, as opposed to those of events.
+    fn may_surface(row: &Row) -> bool {
+        match row {
+            Row::Pointer(_) | Row::LateQueue(_) => true,
+            Row::Fact(row) => matches!(row.fact, Fact::Started(_) | Fact::Ended(_)),
+            Row::Event(_) | Row::Payload(_) => false,
+        }
+    }
+
+    fn task_of(facts: &[Fact], of: &crate::model::QueueName) -> Option<(TaskId, Wall)> {
+        facts.iter().find_map(|fact| match fact {
+            Fact::Task { key, due_at, .. } if key.queue == *of => Some((key.id.clone(), *due_at)),
+            _ => None,
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+        #[test]
+        fn crashes_at_any_point_lose_nothing_and_change_no_order(
+            steps in proptest::collection::vec(step(), 10..120),
+            queue_tasks_max in 1usize..5,
+            late_rows in 2usize..12,
+            budget in prop_oneof![Just(6usize), Just(10_000)],
+        ) {
+            let options =
+                Options { queue_tasks_max, late_rows, late_after_ms: 500, ..Options::new(Shard(0), 1, "rig") };
+            let mut rig = Rig::running_with(options);
+            rig.budget = budget;
+            rig.give(crate::engine::Input::Budget(budget));
+            let mut run = Run {
+                rig,
+                unseen: Vec::new(),
+                in_order: budget > 100,
+                owner: 1,
+                tasks: Vec::new(),
+                checked: 0,
+            };
+            for step in &steps {
+                run.step(step);
+            }
+            run.rig.take_over(99);
+            for _ in 0..400 {
+                while !run.rig.calls.is_empty() {
+                    run.rig.end_call(CallEnd::of(Outcome::Succeeded));
+                }
+                run.rig.run(1_000);
+            }
+            for (place, facts) in &run.rig.facts {
+                if facts.iter().any(|fact| matches!(fact, Fact::Task { .. })) {
+                    let folded = fold(facts.iter(), Version::MAX);
+                    let state = folded.state();
+                    let open = matches!(state, TaskState::Scheduled | TaskState::Retrying | TaskState::Running);
+                    let ended = !open || folded.mark.is_some();
+                    prop_assert!(ended, "{place:?} is {state:?}");
+                }
+            }
+            prop_assert_eq!(run.rig.engine.tasks_in_memory(), 0);
+            prop_assert_eq!(run.rig.engine.late_queues(), 0);
+        }
+    }
+}
