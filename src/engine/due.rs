@@ -18,7 +18,7 @@ impl Engine {
     pub(super) fn window_timeout(&self) -> Option<Wall> {
         let load = (self.window.may_read() && self.load_retry.is_none())
             .then(|| self.window.cursor().ready_at.plus_ms(-self.options.look_ahead_ms / 2))
-            .filter(|_| self.may_load());
+            .filter(|_| self.may_load() && self.late.list.is_read());
         [self.window.next_ready(), load].into_iter().flatten().min()
     }
 

@@ -33,6 +33,8 @@ use tally::Tally;
 
 /// Ends of tasks with a pointer after which the list is told where the queue's pointers begin now.
 const ENDS_PER_ROW: u32 = 100;
+/// Time between two looks for tasks behind blocked heads, in milliseconds.
+const PRESS_MS: u64 = 100;
 
 /// The late queues of a shard.
 #[derive(Debug, Default)]
@@ -46,6 +48,8 @@ pub(super) struct Late {
     asking: BTreeSet<Place>,
     reads: BTreeMap<u64, Read>,
     retry_at: Option<Boot>,
+    /// Blocked queues are looked through now and then only.
+    press_at: Boot,
     pub(super) list: List,
     pub(super) tally: Tally,
 }
@@ -176,6 +180,10 @@ impl Engine {
 
     /// The tasks behind blocked heads make room. False when there are none.
     pub(super) fn press(&mut self) -> bool {
+        if self.now.boot < self.late.press_at {
+            return false;
+        }
+        self.late.press_at = self.now.boot.plus_ms(PRESS_MS);
         let blocked = |(_, queue): &(&QueueName, &Queue)| queue.len() > 1 && self.is_blocked(queue);
         let names: Vec<QueueName> =
             self.queues.by_name.iter().filter(blocked).map(|(name, _)| name.clone()).collect();

@@ -108,6 +108,9 @@ impl Engine {
         if self.stage != Stage::Loading && self.window.cursor().ready_at > half {
             return;
         }
+        if self.window.is_full() && !self.late.is_asking() {
+            self.press();
+        }
         let (ticket, horizon) = (self.ticket(), self.horizon());
         if let Some((from, to)) = self.window.begin_read(ticket, horizon) {
             self.effects.push_back(Effect::Slice(ticket, from, to));

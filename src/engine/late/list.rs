@@ -40,10 +40,6 @@ pub(in crate::engine) struct List {
 }
 
 impl List {
-    pub(in crate::engine) fn segment(&self) -> Segment {
-        self.segment
-    }
-
     /// What a progress row is to name.
     pub(in crate::engine) fn to_name(&self) -> Option<Segment> {
         (self.rows > 0).then_some(self.segment)
@@ -124,7 +120,7 @@ impl Engine {
     /// Begins a new segment when most rows of this one are out of date.
     pub(in crate::engine) fn roll_when_long(&mut self) {
         let list = &self.late.list;
-        let long = list.rows > 2 * self.late.queues.len() + self.options.late_rows / 20;
+        let long = list.rows > 2 * self.late.queues.len() + (self.options.late_rows / 20).max(4);
         if long && list.is_whole() {
             self.copy_list(Segment { number: list.segment.number + 1, ..list.segment });
         }

@@ -100,9 +100,7 @@ impl Engine {
             self.read_page(name);
         }
         self.settle_late(name);
-        if wanted > left || !self.late.has(name) {
-            self.pump(name);
-        }
+        self.pump(name);
     }
 
     fn fetch_task(&mut self, queue: QueueName, pointer: Pointer) {
@@ -136,7 +134,7 @@ impl Engine {
                 let here = known.into_iter().filter(|pointer| self.window.get(pointer.place()).is_some());
                 let here: Vec<Pointer> = here.collect();
                 if let Some(late) = self.late.queues.get_mut(&name) {
-                    here.iter().for_each(|pointer| drop(late.known.remove(pointer)));
+                    late.known.retain(|pointer| !here.contains(pointer));
                 }
             }
             Err(failure) => self.read_failed("late pointers read", &failure),

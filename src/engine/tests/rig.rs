@@ -69,10 +69,6 @@ impl Rig {
         rig
     }
 
-    pub(super) fn new() -> Rig {
-        Rig::with(Options::new(Shard(0), 1, "rig"))
-    }
-
     pub(super) fn with(options: Options) -> Rig {
         Rig {
             engine: Engine::new(options.clone()),
