@@ -42,7 +42,7 @@ fn fail(seed: u64, report: &Report) -> String {
 }
 
 /// Paths that are rare and matter: the default seeds have to take each of them.
-const RARE: [&str; 14] = [
+const RARE: [&str; 16] = [
     "takeover with open attempt",
     "unknown bump that applied",
     "fenced owner",
@@ -57,6 +57,8 @@ const RARE: [&str; 14] = [
     "graceful handover",
     "guard refused a token",
     "assigned twice",
+    "pointer written",
+    "takeover of late queues",
 ];
 
 /// What a run of many seeds came to.
@@ -120,6 +122,8 @@ fn planted_mistakes_are_found() {
         Plant::OpenAttemptNotWaitedFor,
         Plant::StartBeforeCatchUp,
         Plant::NoGuard,
+        Plant::LateQueueForgotten,
+        Plant::LateQueueBeginsLate,
     ];
     for plant in plants {
         let found = (0..PLANTED_SEEDS).find(|seed| {

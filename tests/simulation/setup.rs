@@ -21,8 +21,6 @@ pub(crate) enum Plant {
     LateQueueForgotten,
     /// The pointers of a late queue look as if they began where they once did, whatever came before later.
     LateQueueBeginsLate,
-    /// All ready tasks of a queue stay in memory.
-    BlockedQueueInMemory,
 }
 
 /// Sizes and rates of a run.

@@ -273,11 +273,7 @@ impl World {
         Options {
             timing: Timing::default(),
             look_ahead_ms: self.setup.look_ahead_ms,
-            queue_tasks_max: if self.planted(Plant::BlockedQueueInMemory) {
-                usize::MAX
-            } else {
-                self.setup.queue_tasks_max
-            },
+            queue_tasks_max: self.setup.queue_tasks_max,
             late_rows: self.setup.late_rows,
             late_after_ms: 2_000,
             policies: Arc::new(policies.collect()),
