@@ -258,9 +258,13 @@ impl Engine {
         let Some(task) = self.window.get(place) else { return };
         let Some(late) = self.late.queues.get_mut(&task.key.queue) else { return };
         let pointer = Pointer::of(task.due_at, place);
-        late.known.remove(&pointer);
-        if late.fetching.remove(&pointer) {
+        let (known, fetching) = (late.known.remove(&pointer), late.fetching.remove(&pointer));
+        let queue = task.key.queue.clone();
+        if fetching {
             self.late.reads.retain(|_, read| !read.is_of(place));
+        }
+        if known || fetching {
+            self.settle_late(&queue);
         }
     }
 

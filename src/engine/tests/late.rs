@@ -426,8 +426,9 @@ mod any {
                 prop_assert!(false, "{place:?} of {view:?}: {:?}, {:?}, {:?} {facts:?}", engine.late, engine.explain(place), engine.queues(None, 9));
             }
             run.rig.run(30_000);
-            prop_assert_eq!(run.rig.engine.tasks_in_memory(), 0);
-            prop_assert_eq!(run.rig.engine.late_queues(), 0);
+            prop_assert_eq!(run.rig.engine.tasks_in_memory(), 0, "in memory {:?}", run.rig.engine.queues(None, 9));
+            let late = &run.rig.engine.late;
+            prop_assert_eq!(run.rig.engine.late_queues(), 0, "{:?} {:?}", late, run.rig.engine.shard_view(run.rig.now().boot));
         }
     }
 }
