@@ -54,7 +54,7 @@ pub enum Explanation {
     ShardNotRunning(&'static str),
     /// Not due until then.
     NotDue(Wall),
-    /// Ready, stored, and not in memory yet: the budget is used up.
+    /// Ready, stored, and not in memory: it stands far behind in its queue, or the budget is used up.
     NotLoaded,
     /// Another task of its queue is before it, with this attempt number and, when it waits, its next try.
     Behind {
@@ -166,7 +166,7 @@ impl Engine {
     }
 
     /// Why the task at `place` is not running: all reasons, the outermost first.
-    pub fn explain(&self, place: Place) -> Vec<Explanation> {
+    pub fn explain(&self, queue: &QueueName, place: Place) -> Vec<Explanation> {
         let mut reasons = Vec::new();
         let phase = self.phase_word();
         if phase != "running" {
@@ -177,7 +177,7 @@ impl Engine {
         }
         let Some(task) = self.window.get(place) else {
             if place.ready_at <= self.now.wall {
-                let known = self.window.covers(place);
+                let known = self.window.covers(place) && !self.late.has(queue);
                 reasons.push(if known { Explanation::NotPending } else { Explanation::NotLoaded });
             }
             return reasons;
