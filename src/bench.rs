@@ -9,6 +9,7 @@ mod ceiling;
 mod measure;
 mod report;
 mod scenario;
+mod sink;
 mod site;
 
 use std::path::PathBuf;
@@ -45,6 +46,9 @@ pub struct Args {
     /// Seconds that `steady` takes.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     pub seconds: u64,
+    /// Tasks due at once that `steady` runs first and does not measure: servers that just started compile what they run.
+    #[arg(long, default_value_t = 30_000, value_parser = clap::value_parser!(u64).range(0..=10_000_000))]
+    pub warm_up: u64,
     /// Leaves the raw ceiling out.
     #[arg(long)]
     pub no_ceiling: bool,
@@ -55,6 +59,8 @@ pub struct Args {
 pub enum Scenario {
     /// Tasks due now: schedule, run, done.
     Pipeline,
+    /// The same with an HTTP callback instead of a handler in this process.
+    Http,
     /// Tasks due in an hour and later: schedule until they are stored.
     Ingest,
     /// Tasks at a steady rate, due two seconds ahead: lateness.
@@ -68,6 +74,7 @@ impl Scenario {
     pub fn word(self) -> &'static str {
         match self {
             Scenario::Pipeline => "pipeline",
+            Scenario::Http => "http",
             Scenario::Ingest => "ingest",
             Scenario::Steady => "steady",
             Scenario::Pending => "pending",
@@ -75,12 +82,12 @@ impl Scenario {
     }
 }
 
-/// Runs a scenario; progress goes to stderr.
+/// Runs a scenario; progress goes to stderr. Limits, and how servers are reached, come from `config` when there is one.
 ///
 /// # Errors
 /// When a server does not answer, or tasks do not finish in time.
-pub async fn run(args: &Args) -> anyhow::Result<Report> {
-    let site = site::Site::open(args).await?;
+pub async fn run(args: &Args, config: Option<crate::config::Config>) -> anyhow::Result<Report> {
+    let site = site::Site::open(args, config).await?;
     let measured = scenario::run(args, &site).await;
     let site_closed = site.close().await;
     let report = measured?;

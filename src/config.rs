@@ -204,6 +204,8 @@ pub struct Tls {
 pub struct Limits {
     /// Tasks this instance holds in memory.
     pub tasks_in_memory: usize,
+    /// Memory for schedule events that are fetched and not stored yet, in bytes.
+    pub intake_bytes: usize,
     /// Largest payload, in bytes.
     pub payload_bytes: usize,
 }

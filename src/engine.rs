@@ -41,10 +41,10 @@ use crate::model::{Boot, Epoch, HandlerName, Now, Place, RetryPolicy, Shard, Wal
 
 pub use effect::{CallOrder, Effect, KeyLookup, Observation};
 pub use fold::{Counts, Folded, Next, fold, state_of};
-pub use input::{CallEnd, Failure, Incoming, Input, LogEnd};
+pub use input::{Budget, CallEnd, Failure, Incoming, Input, LogEnd};
 pub use ownership::Timing;
 pub use quota::{Grant, Pool};
-pub use view::{Explanation, QueueView, ShardView};
+pub use view::{Explanation, Pause, QueueView, ShardView};
 
 use attempt::Attempts;
 use commit::Commit;
@@ -154,7 +154,7 @@ pub struct Engine {
     attempts: Attempts,
     late: Late,
     writes: Writes,
-    budget: usize,
+    budget: Budget,
     load_retry: Option<Boot>,
     catch_up_since: Option<Boot>,
     gap_since: Option<Boot>,
@@ -168,7 +168,7 @@ impl Engine {
     /// An engine that owns nothing yet.
     pub fn new(options: Options) -> Engine {
         let ownership = Ownership::new(options.timing);
-        let budget = limits::TASKS_IN_MEMORY;
+        let budget = Budget::default();
         Engine {
             now: Now::default(),
             random: u64::from(options.shard.0) + 1,
@@ -176,7 +176,7 @@ impl Engine {
             ownership,
             commit: Commit::default(),
             intake: Intake::default(),
-            window: Window::new(Place::start_of(Wall::MIN), budget),
+            window: Window::new(Place::start_of(Wall::MIN), budget.tasks),
             queues: Queues::default(),
             lines: Lines::default(),
             attempts: Attempts::default(),
@@ -200,7 +200,7 @@ impl Engine {
             Input::Assigned { owner } => self.assigned(owner),
             Input::Revoked => self.revoked(),
             Input::Lost => self.lost(),
-            Input::Budget(units) => self.set_budget(units),
+            Input::Budget(budget) => self.set_budget(budget),
             Input::OwnerRead(read) => {
                 let turn = self.ownership.owner_read(now.boot, read);
                 self.turn(turn);

@@ -92,6 +92,16 @@ pub struct Record {
     pub value: Option<Bytes>,
 }
 
+impl Record {
+    /// Its key, value and headers together, in bytes.
+    pub fn bytes(&self) -> usize {
+        let headers =
+            self.headers.iter().map(|(name, value)| name.len() + value.as_ref().map_or(0, Bytes::len));
+        let value = self.value.as_ref().map_or(0, Bytes::len);
+        self.key.as_ref().map_or(0, Bytes::len) + value + headers.sum::<usize>()
+    }
+}
+
 /// Where a record is to go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {

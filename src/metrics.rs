@@ -8,6 +8,8 @@ mod family;
 mod labels;
 mod series;
 
+use std::collections::BTreeMap;
+
 use prometheus::{Encoder as _, TextEncoder};
 
 pub use family::Described;
@@ -36,7 +38,7 @@ pub struct Options {
 }
 
 /// What the shards of an instance add up to at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ShardTotals {
     /// Shards owned, whose tasks may start.
     pub owned: usize,
@@ -50,6 +52,12 @@ pub struct ShardTotals {
     pub lag_records: u64,
     /// Tasks in memory.
     pub tasks_in_memory: usize,
+    /// Queues whose head waits for its next try.
+    pub queues_retrying: usize,
+    /// Queues that wait for the open attempt of a lost owner.
+    pub queues_held: usize,
+    /// Shards that read nothing more for now, by why.
+    pub intake_paused: BTreeMap<PauseReason, usize>,
 }
 
 /// All metrics of a process.
@@ -177,16 +185,17 @@ impl Metrics {
         self.shards.lease_remaining.set(totals.lease_remaining_s);
         self.events.consumer_lag.set(i64::try_from(totals.lag_records).unwrap_or(i64::MAX));
         self.tasks.in_memory.set(gauge_of(totals.tasks_in_memory));
-    }
-
-    /// So many queues' heads wait now though they are due.
-    pub fn queues_blocked(&self, reason: BlockedReason, queues: usize) {
-        self.tasks.queues_blocked.of(reason.word()).set(gauge_of(queues));
-    }
-
-    /// So many shards' intake is paused now.
-    pub fn intake_paused(&self, reason: PauseReason, shards: usize) {
-        self.events.intake_paused.of(reason.word()).set(gauge_of(shards));
+        let blocked = [
+            (BlockedReason::Retrying, totals.queues_retrying),
+            (BlockedReason::OpenAttempt, totals.queues_held),
+        ];
+        for (reason, queues) in blocked {
+            self.tasks.queues_blocked.of(reason.word()).set(gauge_of(queues));
+        }
+        for reason in PauseReason::ALL {
+            let shards = totals.intake_paused.get(&reason).copied().unwrap_or(0);
+            self.events.intake_paused.of(reason.word()).set(gauge_of(shards));
+        }
     }
 
     /// A request to the store was answered after so many seconds.

@@ -273,6 +273,7 @@ fn options_of(config: &Config) -> runtime::Options {
         advertise: config.http.advertise.clone(),
         timing: crate::engine::Timing { lease_ms, verify_ms: lease_ms / 4, margin_ms: lease_ms / 6 },
         tasks_in_memory: config.limits.tasks_in_memory,
+        intake_bytes: config.limits.intake_bytes,
         look_ahead_ms: limits::LOOK_AHEAD_MS,
         repeat_window_ms: i64::try_from(config.retention.repeat_window_ms).unwrap_or(i64::MAX),
         prefix: config.topics.prefix.clone(),

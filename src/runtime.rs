@@ -69,6 +69,8 @@ pub struct Options {
     pub timing: Timing,
     /// Tasks that the instance holds in memory.
     pub tasks_in_memory: usize,
+    /// Memory for schedule events that are fetched and not stored yet, in bytes.
+    pub intake_bytes: usize,
     /// How far ahead tasks are loaded, in milliseconds.
     pub look_ahead_ms: i64,
     /// Same content within this time is a repeat, in milliseconds.
@@ -261,8 +263,12 @@ impl Service {
         for shard in self.shards() {
             owned += usize::from(self.ask(shard, |engine| !engine.is_idle()).await == Some(true));
         }
-        let share = (self.shared.options.tasks_in_memory / owned.max(1)).max(limits::LOAD_PAGE_ROWS);
-        self.tell_all(|| Input::Budget(share));
+        let options = &self.shared.options;
+        let budget = engine::Budget {
+            tasks: (options.tasks_in_memory / owned.max(1)).max(limits::LOAD_PAGE_ROWS),
+            intake_bytes: options.intake_bytes / owned.max(1),
+        };
+        self.tell_all(|| Input::Budget(budget));
     }
 
     async fn beat(self) {

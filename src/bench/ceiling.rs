@@ -21,6 +21,8 @@ use super::site::Site;
 
 /// Tasks that are written together: 32 in each of their shard's partitions.
 const CHUNK: u64 = 32;
+/// By-id rows of one request: they lie in partitions of their own.
+const BY_ID_ROWS: usize = 10;
 /// Chunks under way at once.
 const CHUNKS_AT_ONCE: usize = 32;
 
@@ -43,11 +45,14 @@ impl Load {
 /// Tasks per second of the raw program.
 pub(super) async fn measure(site: &Site, node: &Node, load: Load) -> anyhow::Result<f64> {
     let producer = node.producer().clone();
-    let start = Instant::now();
-    let records = produce(producer, load);
-    match site.dir {
-        Some(_) => tokio::try_join!(records, write_embedded(node, load)).map(|_| ())?,
-        None => tokio::try_join!(records, write_servers(site, load)).map(|_| ())?,
+    let start;
+    if site.dir.is_some() {
+        start = Instant::now();
+        tokio::try_join!(produce(producer, load), write_embedded(node, load))?;
+    } else {
+        let raw = servers::Raw::open(site.config()).await?;
+        start = Instant::now();
+        tokio::try_join!(produce(producer, load), raw.write(load))?;
     }
     Ok(load.tasks as f64 / start.elapsed().as_secs_f64())
 }
@@ -60,7 +65,7 @@ async fn produce(producer: Arc<dyn Producer>, load: Load) -> anyhow::Result<()> 
             partition: Some((task % u64::from(load.shards)) as u32),
             key: Some(Bytes::from(format!("q-{}", task % 10_000))),
             headers: Vec::new(),
-            value: Some(event_text(task, task % 10_000, load.due_at(task))),
+            value: Some(event_text(task, task % 10_000, load.due_at(task), "noop")),
         })
     });
     let mut sends = sends.buffer_unordered(4_096);
@@ -158,7 +163,8 @@ mod servers {
         builder.default_execution_profile_handle(profile.into_handle()).build().await.context("Cassandra")
     }
 
-    struct Raw {
+    /// Its tables and statements, made before the time is taken.
+    pub(super) struct Raw {
         session: Session,
         by_id: PreparedStatement,
         due: PreparedStatement,
@@ -170,36 +176,40 @@ mod servers {
     const DATA: &str =
         "{\"bench\":\"about as long as the rows of one fact about a task are, in plain text\"}";
 
-    pub(super) async fn write(site: &Site, load: Load) -> anyhow::Result<()> {
-        let session = session(site.config()).await?;
-        let keyspace = &site.config().cassandra.keyspace;
-        let tables = [
-            format!("CREATE TABLE IF NOT EXISTS {keyspace}.raw_by_id (key text PRIMARY KEY, data text)"),
-            format!(
-                "CREATE TABLE IF NOT EXISTS {keyspace}.raw_due (shard int, bucket bigint, ready_at bigint, \
-                 task bigint, kind tinyint, data text, PRIMARY KEY ((shard, bucket), ready_at, task, kind))"
-            ),
-        ];
-        for table in tables {
-            session.query_unpaged(table, ()).await?;
-            session.await_schema_agreement().await?;
+    impl Raw {
+        pub(super) async fn open(config: &Config) -> anyhow::Result<Raw> {
+            let session = session(config).await?;
+            let keyspace = &config.cassandra.keyspace;
+            let tables = [
+                format!("CREATE TABLE IF NOT EXISTS {keyspace}.raw_by_id (key text PRIMARY KEY, data text)"),
+                format!(
+                    "CREATE TABLE IF NOT EXISTS {keyspace}.raw_due (shard int, bucket bigint, ready_at bigint, \
+                     task bigint, kind tinyint, data text, PRIMARY KEY ((shard, bucket), ready_at, task, kind))"
+                ),
+            ];
+            for table in tables {
+                session.query_unpaged(table, ()).await?;
+                session.await_schema_agreement().await?;
+            }
+            let by_id = format!("INSERT INTO {keyspace}.raw_by_id (key, data) VALUES (?, ?)");
+            let due = format!(
+                "INSERT INTO {keyspace}.raw_due (shard, bucket, ready_at, task, kind, data) VALUES (?, ?, ?, ?, ?, ?)"
+            );
+            Ok(Raw { by_id: session.prepare(by_id).await?, due: session.prepare(due).await?, session })
         }
-        let by_id = format!("INSERT INTO {keyspace}.raw_by_id (key, data) VALUES (?, ?)");
-        let due = format!(
-            "INSERT INTO {keyspace}.raw_due (shard, bucket, ready_at, task, kind, data) VALUES (?, ?, ?, ?, ?, ?)"
-        );
-        let raw = Raw { by_id: session.prepare(by_id).await?, due: session.prepare(due).await?, session };
-        let raw = &raw;
-        let shards = u64::from(load.shards);
-        let groups = load.tasks.div_ceil(CHUNK * shards);
-        let chunks = (0..groups).flat_map(|group| (0..shards).map(move |shard| (group, shard)));
-        let mut chunks = stream::iter(chunks)
-            .map(|(group, shard)| chunk(raw, load, group, shard))
-            .buffer_unordered(CHUNKS_AT_ONCE);
-        while let Some(written) = chunks.next().await {
-            written?;
+
+        pub(super) async fn write(&self, load: Load) -> anyhow::Result<()> {
+            let shards = u64::from(load.shards);
+            let groups = load.tasks.div_ceil(CHUNK * shards);
+            let chunks = (0..groups).flat_map(|group| (0..shards).map(move |shard| (group, shard)));
+            let mut chunks = stream::iter(chunks)
+                .map(|(group, shard)| chunk(self, load, group, shard))
+                .buffer_unordered(CHUNKS_AT_ONCE);
+            while let Some(written) = chunks.next().await {
+                written?;
+            }
+            Ok(())
         }
-        Ok(())
     }
 
     /// The tasks of one shard in one stretch of time.
@@ -217,15 +227,12 @@ mod servers {
             let rows = [0, 2, 3].map(|kind| (shard as i32, bucket, at, *task as i64, kind, DATA));
             by_bucket.entry(bucket).or_default().extend(rows);
         }
-        for rows in by_bucket.into_values() {
-            send(raw, &raw.due, &rows).await?;
-        }
         let keys: Vec<(String, &str)> =
             tasks.iter().map(|task| (format!("raw-{task}/t-{task}"), DATA)).collect();
-        for keys in keys.chunks(10) {
-            send(raw, &raw.by_id, keys).await?;
-        }
-        Ok(())
+        let due = by_bucket.values().map(|rows| send(raw, &raw.due, rows));
+        let by_id = keys.chunks(BY_ID_ROWS).map(|keys| send(raw, &raw.by_id, keys));
+        let (due, by_id) = (futures::future::try_join_all(due), futures::future::try_join_all(by_id));
+        tokio::try_join!(due, by_id).map(|_| ())
     }
 
     async fn send<V: scylla::serialize::row::SerializeRow>(
@@ -243,12 +250,20 @@ mod servers {
 #[cfg(feature = "cassandra")]
 pub(super) use servers::session;
 
-#[cfg(feature = "cassandra")]
-async fn write_servers(site: &Site, load: Load) -> anyhow::Result<()> {
-    servers::write(site, load).await
-}
-
 #[cfg(not(feature = "cassandra"))]
-async fn write_servers(_site: &Site, _load: Load) -> anyhow::Result<()> {
-    anyhow::bail!("this binary was built without Cassandra")
+mod servers {
+    use super::*;
+    use crate::config::Config;
+
+    pub(super) struct Raw;
+
+    impl Raw {
+        pub(super) async fn open(_config: &Config) -> anyhow::Result<Raw> {
+            anyhow::bail!("this binary was built without Cassandra")
+        }
+
+        pub(super) async fn write(&self, _load: Load) -> anyhow::Result<()> {
+            Ok(())
+        }
+    }
 }

@@ -25,10 +25,37 @@ impl Usage {
     }
 }
 
+/// How long memory may take to settle after a burst, in seconds.
+const SETTLE_SECONDS: u32 = 60;
+
 /// Resident memory in MiB, 0 where the kernel does not say.
 pub(super) fn rss_mb() -> f64 {
+    status_mb("VmRSS:")
+}
+
+/// The most resident memory this process ever had, in MiB.
+pub(super) fn rss_peak_mb() -> f64 {
+    status_mb("VmHWM:")
+}
+
+/// Resident memory in MiB once it has not fallen by a MiB for eight seconds: buffers of a burst are given back by then.
+pub(super) async fn settled_rss_mb() -> f64 {
+    let (mut least, mut still) = (rss_mb(), 0);
+    for _ in 0..SETTLE_SECONDS {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let now = rss_mb();
+        still = if now < least - 1.0 { 0 } else { still + 1 };
+        least = least.min(now);
+        if still == 8 {
+            break;
+        }
+    }
+    rss_mb()
+}
+
+fn status_mb(name: &str) -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+    let line = status.lines().find(|line| line.starts_with(name));
     let kib = line.and_then(|line| line.split_whitespace().nth(1)).and_then(|kib| kib.parse::<f64>().ok());
     kib.unwrap_or(0.0) / 1024.0
 }

@@ -27,8 +27,10 @@ pub struct Report {
     pub lateness_ms: Lateness,
     /// Processor time of this process per task, in microseconds: node, producer, handler and clients of log and store.
     pub cpu_us_per_task: f64,
-    /// Resident memory at the end, in MiB.
+    /// Resident memory at the end, once settled, in MiB.
     pub rss_mb: f64,
+    /// The most resident memory up to the last task, in MiB.
+    pub rss_peak_mb: f64,
     /// Resident memory above that before the tasks, in MiB.
     pub rss_above_idle_mb: f64,
     /// One fsync of the disk an embedded run is on, in milliseconds.
@@ -67,7 +69,13 @@ impl Report {
         let late = self.lateness_ms;
         lines.push(("lateness ms", format!("p50 {:.2}  p99 {:.2}  max {:.2}", late.p50, late.p99, late.max)));
         lines.push(("cpu µs/task", number(self.cpu_us_per_task)));
-        lines.push(("memory MiB", format!("{:.0} ({:+.0} above idle)", self.rss_mb, self.rss_above_idle_mb)));
+        lines.push((
+            "memory MiB",
+            format!(
+                "{:.0} ({:+.0} above idle, peak {:.0})",
+                self.rss_mb, self.rss_above_idle_mb, self.rss_peak_mb
+            ),
+        ));
         if let Some(fsync) = self.fsync_ms {
             lines.push(("fsync ms", format!("{fsync:.3}")));
         }

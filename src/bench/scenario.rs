@@ -16,8 +16,9 @@ use crate::model::{HandlerName, Misfire, OnConflict, Payload, TaskContent, Wall}
 use crate::node::Node;
 
 use super::ceiling::{self, Load};
-use super::measure::{Usage, at_share, fsync_ms, rss_mb};
+use super::measure::{Usage, at_share, fsync_ms, rss_mb, rss_peak_mb, settled_rss_mb};
 use super::report::{Lateness, Report};
+use super::sink::Sink;
 use super::site::Site;
 use super::{Args, Scenario};
 
@@ -25,16 +26,24 @@ use super::{Args, Scenario};
 const SENDS_AT_ONCE: usize = 8_192;
 /// A run without any progress for this long has failed.
 const STALLED: Duration = Duration::from_secs(60);
+/// Between a warm-up and what is measured.
+const REST: Duration = Duration::from_secs(5);
 /// Far beyond the look-ahead.
 const FAR_MS: i64 = 3_600_000;
 const HOUR_MS: u64 = 3_600_000;
 
-/// What the no-op handler counts.
+/// What the handler counts.
 #[derive(Default)]
-struct Seen {
+pub(super) struct Seen {
     calls: AtomicU64,
     last_us: AtomicI64,
     late_us: Mutex<Vec<i64>>,
+}
+
+impl Seen {
+    pub(super) fn called(&self) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 struct Bench<'a> {
@@ -47,7 +56,8 @@ struct Bench<'a> {
 pub(super) async fn run(args: &Args, site: &Site) -> anyhow::Result<Report> {
     let seen: Arc<Seen> = Arc::default();
     let noted = seen.clone();
-    let node = site.node().handler("noop", move |context: Context| {
+    let sink = Sink::open(seen.clone()).await?;
+    let node = site.node(Some(sink.route("sink")?)).handler("noop", move |context: Context| {
         note(&noted, &context);
         async { Ok(Done::Succeeded) }
     });
@@ -62,7 +72,7 @@ pub(super) async fn run(args: &Args, site: &Site) -> anyhow::Result<Report> {
 
 fn note(seen: &Seen, context: &Context) {
     let now = wall_us();
-    seen.calls.fetch_add(1, Ordering::Relaxed);
+    seen.called();
     seen.last_us.fetch_max(now, Ordering::Relaxed);
     let late = now - context.call.due_at.0 * 1_000;
     seen.late_us.lock().unwrap_or_else(PoisonError::into_inner).push(late);
@@ -85,14 +95,18 @@ fn progress_bar(args: &Args) -> ProgressBar {
 impl Bench<'_> {
     async fn measure(&self, site: &Site) -> anyhow::Result<Report> {
         let idle_mb = rss_mb();
+        if self.args.scenario == Scenario::Steady {
+            self.warm_up().await?;
+        }
         let usage = Usage::now();
         let mut report = match self.args.scenario {
-            Scenario::Pipeline => self.pipeline().await?,
+            Scenario::Pipeline | Scenario::Http => self.pipeline().await?,
             Scenario::Ingest | Scenario::Pending => self.ingest().await?,
             Scenario::Steady => self.steady().await?,
         };
         report.cpu_us_per_task = usage.cpu_us() / report.tasks.max(1) as f64;
-        report.rss_mb = rss_mb();
+        report.rss_peak_mb = rss_peak_mb();
+        report.rss_mb = settled_rss_mb().await;
         report.rss_above_idle_mb = report.rss_mb - idle_mb;
         report.lateness_ms = self.lateness();
         if self.args.scenario != Scenario::Steady && !self.args.no_ceiling {
@@ -114,7 +128,7 @@ impl Bench<'_> {
     fn load(&self) -> Load {
         let now = Wall(wall_us() / 1_000);
         let (from, spread_ms) = match self.args.scenario {
-            Scenario::Pipeline | Scenario::Steady => (now, 0),
+            Scenario::Pipeline | Scenario::Http | Scenario::Steady => (now, 0),
             Scenario::Ingest | Scenario::Pending => (now.plus_ms(FAR_MS), HOUR_MS),
         };
         Load { tasks: self.args.tasks, shards: self.args.shards, from, spread_ms }
@@ -124,7 +138,7 @@ impl Bench<'_> {
     async fn pipeline(&self) -> anyhow::Result<Report> {
         let usage = Usage::now();
         let now = wall_us() / 1_000;
-        let produce = self.produce(|_| now);
+        let produce = self.produce(self.args.tasks, |_| now);
         let done = self.until("run", self.args.tasks, || self.seen.calls.load(Ordering::Relaxed));
         tokio::try_join!(produce, done)?;
         self.until_empty().await?;
@@ -141,7 +155,7 @@ impl Bench<'_> {
         let usage = Usage::now();
         let from = wall_us() / 1_000 + FAR_MS;
         let spread = |task| from + (task * HOUR_MS / self.args.tasks) as i64;
-        tokio::try_join!(self.produce(spread), self.until_stored())?;
+        tokio::try_join!(self.produce(self.args.tasks, spread), self.until_stored())?;
         let per_second = self.args.tasks as f64 / usage.seconds();
         Ok(Report {
             tasks: self.args.tasks,
@@ -149,6 +163,19 @@ impl Bench<'_> {
             persisted_per_second: Some(per_second),
             ..Report::default()
         })
+    }
+
+    /// Runs tasks that are not measured.
+    async fn warm_up(&self) -> anyhow::Result<()> {
+        let (tasks, now) = (self.args.warm_up, wall_us() / 1_000);
+        let produce = self.produce(tasks, |_| now);
+        let done = self.until("warm up", tasks, || self.seen.calls.load(Ordering::Relaxed));
+        tokio::try_join!(produce, done)?;
+        self.until_empty().await?;
+        tokio::time::sleep(REST).await;
+        self.seen.calls.store(0, Ordering::Relaxed);
+        self.seen.late_us.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        Ok(())
     }
 
     /// One task every so often, each due two seconds after it is sent.
@@ -160,7 +187,9 @@ impl Bench<'_> {
         for task in 0..tasks {
             ticks.tick().await;
             let due_at = wall_us() / 1_000 + 2_000;
-            sends.push(tokio::spawn(self.node.producer().produce(self.message(task, due_at))));
+            sends.push(tokio::spawn(
+                self.node.producer().produce(self.message(self.args.warm_up + task, due_at)),
+            ));
         }
         for sent in sends {
             sent.await?.context("a record")?;
@@ -176,13 +205,17 @@ impl Bench<'_> {
             partition: None,
             key: Some(Bytes::from(format!("q-{queue}"))),
             headers: Vec::new(),
-            value: Some(event_text(task, queue, due_at_ms)),
+            value: Some(event_text(task, queue, due_at_ms, self.handler())),
         }
     }
 
-    async fn produce(&self, due_at: impl Fn(u64) -> i64) -> anyhow::Result<()> {
-        let sends = stream::iter(0..self.args.tasks)
-            .map(|task| self.node.producer().produce(self.message(task, due_at(task))));
+    fn handler(&self) -> &'static str {
+        if self.args.scenario == Scenario::Http { "sink" } else { "noop" }
+    }
+
+    async fn produce(&self, tasks: u64, due_at: impl Fn(u64) -> i64) -> anyhow::Result<()> {
+        let sends =
+            stream::iter(0..tasks).map(|task| self.node.producer().produce(self.message(task, due_at(task))));
         let mut sends = sends.buffer_unordered(SENDS_AT_ONCE);
         while let Some(sent) = sends.next().await {
             sent.context("a record")?;
@@ -252,10 +285,10 @@ impl Bench<'_> {
 }
 
 /// A schedule event as a producer would write it, about 200 bytes.
-pub(super) fn event_text(task: u64, queue: u64, due_at_ms: i64) -> Bytes {
+pub(super) fn event_text(task: u64, queue: u64, due_at_ms: i64, handler: &str) -> Bytes {
     let due_at = crate::wire::time::format_time(Wall(due_at_ms));
     Bytes::from(format!(
-        r#"{{"type":"schedule","queue":"q-{queue}","id":"t-{task}","due_at":"{due_at}","handler":"noop","payload":{{"task":{task},"user":"someone@example.org","note":"a payload of ordinary length"}}}}"#
+        r#"{{"type":"schedule","queue":"q-{queue}","id":"t-{task}","due_at":"{due_at}","handler":"{handler}","payload":{{"task":{task},"user":"someone@example.org","note":"a payload of ordinary length"}}}}"#
     ))
 }
 

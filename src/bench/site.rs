@@ -17,27 +17,47 @@ pub(super) struct Site {
 }
 
 impl Site {
-    pub(super) async fn open(args: &Args) -> anyhow::Result<Site> {
+    pub(super) async fn open(args: &Args, given: Option<Config>) -> anyhow::Result<Site> {
         let name = format!("bench_{}", uuid::Uuid::new_v4().simple());
         let base = args.embedded.clone().unwrap_or_else(std::env::temp_dir);
         let dir = base.join(format!("dueline-{name}"));
         let mut config = Config::dev(&dir, std::net::SocketAddr::from(([127, 0, 0, 1], 7420)));
         config.topics.partitions = args.shards;
-        let (Some(kafka), Some(cassandra)) = (&args.kafka, &args.cassandra) else {
+        if let Some(given) = &given {
+            config.limits = given.limits;
+        }
+        let given = given.filter(|given| args.embedded.is_none() && given.kafka.brokers.is_some());
+        if given.is_none() && args.kafka.is_none() {
             std::fs::create_dir_all(&dir).with_context(|| format!("the folder {}", dir.display()))?;
             config.dev = Some(Dev { data_dir: dir.clone() });
             return Ok(Site { config, dir: Some(dir) });
-        };
+        }
         config.dev = None;
+        match given {
+            Some(given) => {
+                config.kafka = given.kafka;
+                config.cassandra = given.cassandra;
+                config.topics.replication_factor = given.topics.replication_factor;
+                config.topics.min_insync_replicas = given.topics.min_insync_replicas;
+            }
+            None => {
+                config.topics.replication_factor = 1;
+                config.topics.min_insync_replicas = 1;
+                config.cassandra.replication = [(config.cassandra.local_dc.clone(), 1)].into();
+            }
+        }
+        if let (Some(kafka), Some(cassandra)) = (&args.kafka, &args.cassandra) {
+            config.kafka.brokers = Some(kafka.clone());
+            config.cassandra.nodes = vec![cassandra.clone()];
+        }
         config.topics.prefix.clone_from(&name);
-        config.kafka.brokers = Some(kafka.clone());
         config.kafka.group.clone_from(&name);
-        config.topics.replication_factor = 1;
-        config.topics.min_insync_replicas = 1;
-        config.cassandra.nodes = vec![cassandra.clone()];
         config.cassandra.keyspace = name[..30].to_owned();
-        config.cassandra.replication = [(config.cassandra.local_dc.clone(), 1)].into();
-        prepare(&config).await?;
+        if let Err(error) = prepare(&config).await {
+            // What was made before the failure goes; the failure is what is told.
+            let _ = clear(&config).await;
+            return Err(error);
+        }
         Ok(Site { config, dir: None })
     }
 
@@ -50,8 +70,11 @@ impl Site {
         &self.config
     }
 
-    pub(super) fn node(&self) -> crate::node::Builder {
-        Node::builder(self.config.clone())
+    /// A node with one more handler than those of the configuration.
+    pub(super) fn node(&self, handler: Option<crate::dispatch::registry::Route>) -> crate::node::Builder {
+        let mut config = self.config.clone();
+        config.handlers.extend(handler);
+        Node::builder(config)
     }
 
     pub(super) async fn close(self) -> anyhow::Result<()> {

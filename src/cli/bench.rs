@@ -14,7 +14,11 @@ pub(super) struct Args {
 }
 
 pub(super) async fn run(global: &Global, args: Args) -> anyhow::Result<()> {
-    let report = crate::bench::run(&args.bench).await?;
+    let config = match &global.config {
+        Some(_) => Some(super::config::loaded(global, Vec::new())?.config),
+        None => None,
+    };
+    let report = crate::bench::run(&args.bench, config).await?;
     match global.output {
         Format::Text => output::text(&report.table()),
         Format::Json | Format::Jsonl => output::json(Format::Jsonl, &report),

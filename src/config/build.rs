@@ -26,6 +26,7 @@ pub(super) fn config(main: &mut Section, handlers: &[Section]) -> Result<Config,
         lease_ms: main.ms("ownership.lease"),
         limits: Limits {
             tasks_in_memory: size(main, "limits.tasks_in_memory"),
+            intake_bytes: size(main, "limits.intake_bytes"),
             payload_bytes: size(main, "limits.payload_bytes"),
         },
         retention: Retention {

@@ -163,6 +163,12 @@ pub(super) static KEYS: &[Key] = &[
         "Tasks this instance holds in memory; a payload counts as one more per KiB",
     ),
     key(
+        "limits.intake_bytes",
+        Integer { min: 1_048_576, max: 17_179_869_184 },
+        Text("33554432"),
+        "Memory for schedule events fetched and not stored yet, shared evenly by this instance's shards; an event counts 3 KiB and three times its bytes",
+    ),
+    key(
         "limits.payload_bytes",
         Integer { min: 1_024, max: 262_144 },
         Text("262144"),

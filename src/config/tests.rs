@@ -41,6 +41,7 @@ dc3 = 1
 lease = "6s"
 [limits]
 tasks_in_memory = 500000
+intake_bytes = 33554432
 payload_bytes = 262_144
 [retention]
 history = "30d"

@@ -99,6 +99,11 @@ impl Attempts {
         self.holds.values().map(Hold::next).min()
     }
 
+    /// Queues held by the open attempt of a lost owner.
+    pub(super) fn held(&self) -> usize {
+        self.holds.len()
+    }
+
     pub(super) fn hold_of(&self, place: Place) -> Option<&Started> {
         self.holds.get(&place).map(|hold| &hold.started)
     }

@@ -24,6 +24,8 @@ pub(super) struct Commit {
     stamp: u64,
     closing: bool,
     target: Option<u64>,
+    /// Where the log ended when it was last asked.
+    log_end: Option<u64>,
     end_read_at: Option<Boot>,
     end_asked: Option<EndAsked>,
     /// Nothing that is still to come was appended before this.
@@ -92,6 +94,10 @@ impl Commit {
 
     pub(super) fn origin_marks(&self) -> BTreeMap<Shard, OriginMark> {
         self.progress.as_ref().map(|progress| progress.marks.clone()).unwrap_or_default()
+    }
+
+    pub(super) fn log_end(&self) -> Option<u64> {
+        self.log_end
     }
 
     /// Everything below `next_offset` is stored.
@@ -236,6 +242,7 @@ impl Engine {
             }
         };
         self.commit.end_read_at = Some(self.now.boot.plus_ms(END_READ_MS));
+        self.commit.log_end = Some(end.next);
         if let Some(broken) = self.broken_log(&asked, &end) {
             return self.stop_shard(broken);
         }

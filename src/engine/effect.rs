@@ -130,7 +130,14 @@ pub enum Effect {
     /// Read the log from this offset (the second number) on.
     Seek(u64, u64),
     /// Get the next records.
-    Fetch(u64),
+    Fetch {
+        /// Comes back with the answer.
+        ticket: u64,
+        /// Records at most.
+        records_max: usize,
+        /// Bytes at most, past the first record.
+        bytes_max: usize,
+    },
     /// Nothing more is fetched until the next seek.
     StopFetch,
     /// Commit this next offset: a hint.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::model::{
     Event, EventRow, FactRow, HandlerName, LateQueueRow, Origin, Outcome, OwnerRow, OwnerUuid, Place,
-    PointerPage, Progress, Rejection,
+    PointerPage, Progress, Rejection, limits,
 };
 
 /// Why something asked for did not happen, by what the engine can do.
@@ -28,6 +28,8 @@ pub enum Failure {
 pub struct Incoming {
     /// Its offset.
     pub offset: u64,
+    /// Its key, value and headers together, in bytes.
+    pub bytes: usize,
     /// The broker's append time.
     pub appended: crate::model::Wall,
     /// What it says, or why it is refused.
@@ -60,6 +62,22 @@ pub struct CallEnd {
     pub fenced: bool,
 }
 
+/// The share of one shard in what the instance may hold in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Tasks; a payload counts as one more per KiB.
+    pub tasks: usize,
+    /// Schedule events fetched and not stored yet, in bytes; an event counts with `limits::INTAKE_RECORD_BYTES` more
+    /// than its own.
+    pub intake_bytes: usize,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Budget { tasks: limits::TASKS_IN_MEMORY, intake_bytes: limits::INTAKE_BYTES }
+    }
+}
+
 /// A fact the engine is told.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input {
@@ -72,8 +90,8 @@ pub enum Input {
     Revoked,
     /// It may already be another's.
     Lost,
-    /// Tasks this shard may hold in memory.
-    Budget(usize),
+    /// What this shard may hold in memory.
+    Budget(Budget),
     /// Answer to `Effect::ReadOwner`.
     OwnerRead(Result<OwnerRow, Failure>),
     /// Answer to `Effect::Bump`: whether it applied.

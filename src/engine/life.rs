@@ -7,6 +7,7 @@ use crate::model::{OwnerUuid, Place, Wall};
 
 use super::commit::Commit;
 use super::effect::{Effect, Observation};
+use super::input::Budget;
 use super::intake::Intake;
 use super::late::Late;
 use super::ownership::Turn;
@@ -43,9 +44,9 @@ impl Engine {
         }
     }
 
-    pub(super) fn set_budget(&mut self, units: usize) {
-        self.budget = units.max(1);
-        self.window.set_budget(self.budget);
+    pub(super) fn set_budget(&mut self, budget: Budget) {
+        self.budget = Budget { tasks: budget.tasks.max(1), ..budget };
+        self.window.set_budget(self.budget.tasks);
     }
 
     pub(super) fn turn(&mut self, turn: Turn) {
@@ -131,7 +132,7 @@ impl Engine {
         for handler in self.window.fetching() {
             self.free_slot(&handler);
         }
-        self.window = Window::new(Place::start_of(Wall::MIN), self.budget);
+        self.window = Window::new(Place::start_of(Wall::MIN), self.budget.tasks);
         self.queues = Queues::default();
         for (handler, change) in self.lines.clear() {
             self.slot_effect(handler, change);

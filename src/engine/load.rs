@@ -63,7 +63,7 @@ impl Engine {
     }
 
     fn open_epoch(&mut self, progress: Progress) {
-        self.window = Window::new(Place::start_of(progress.watermark), self.budget);
+        self.window = Window::new(Place::start_of(progress.watermark), self.budget.tasks);
         self.commit.open(Progress { epoch: self.epoch(), ..progress });
         self.write_progress();
     }

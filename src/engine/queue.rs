@@ -182,6 +182,11 @@ impl Queues {
         Some(name)
     }
 
+    /// Queues whose head waits for its next try.
+    pub(super) fn backing_off(&self) -> usize {
+        self.backoffs.len()
+    }
+
     pub(super) fn next_backoff(&self) -> Option<Wall> {
         self.backoffs.first().map(|(at, _)| *at)
     }

@@ -14,8 +14,8 @@ pub struct ShardView {
     pub epoch: Epoch,
     /// Every record below this offset is applied.
     pub next_offset: u64,
-    /// The log's end when it was last asked for a catch-up.
-    pub target: Option<u64>,
+    /// The log's end when it was last asked for, at most 30 seconds ago while the log answers.
+    pub log_end: Option<u64>,
     /// Every task ready at or before this is finished.
     pub watermark: Wall,
     /// Tasks are loaded up to this time.
@@ -28,6 +28,27 @@ pub struct ShardView {
     pub lease_left_ms: u64,
     /// The ready time of the oldest task that is ready and not started.
     pub oldest_overdue: Option<Wall>,
+    /// Queues whose head waits for its next try.
+    pub queues_retrying: usize,
+    /// Queues that wait for the open attempt of a lost owner.
+    pub queues_held: usize,
+    /// Why nothing more is read.
+    pub paused: Option<Pause>,
+}
+
+/// Why a shard reads nothing more for now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    /// What was read and is not stored yet fills its share of memory.
+    Memory,
+    /// The store does not answer.
+    StoreUnavailable,
+    /// The store refuses everybody until a person helps.
+    StoreMisconfigured,
+    /// The log does not answer.
+    LogUnavailable,
+    /// The lease lapsed.
+    NoLease,
 }
 
 /// A queue as its owner sees it.
@@ -93,14 +114,30 @@ impl Engine {
             phase: self.phase_word(),
             epoch: self.epoch(),
             next_offset: self.commit.next_offset(),
-            target: self.commit.target(),
+            log_end: self.commit.log_end(),
             watermark: self.commit.watermark(),
             loaded_to: self.window.cursor().ready_at,
             tasks: self.window.len(),
             backlog: self.intake.backlog(),
             lease_left_ms: self.ownership.valid_until().ms_since(now),
             oldest_overdue: overdue,
+            queues_retrying: self.queues.backing_off(),
+            queues_held: self.attempts.held(),
+            paused: self.paused(now),
         }
+    }
+
+    fn paused(&self, now: Boot) -> Option<Pause> {
+        if !matches!(self.stage, Stage::CatchingUp | Stage::Running) {
+            return None;
+        }
+        if !self.ownership.valid(now) {
+            return Some(Pause::NoLease);
+        }
+        let store = self.writes.stuck().or_else(|| self.intake.stuck_on_store());
+        let log = || self.intake.stuck_on_log().then_some(Pause::LogUnavailable);
+        let memory = || self.intake.is_full(self.budget.intake_bytes).then_some(Pause::Memory);
+        store.or_else(log).or_else(memory)
     }
 
     fn phase_word(&self) -> &'static str {

@@ -11,6 +11,7 @@ use crate::model::{Boot, Place, Row, limits};
 use super::Engine;
 use super::effect::{Effect, Observation};
 use super::input::Failure;
+use super::view::Pause;
 
 /// What an acknowledged row means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,8 @@ struct Request {
     purposes: Vec<Purpose>,
     tries: u32,
     resend_at: Option<Boot>,
+    /// The last failure was one that a person has to mend.
+    misconfigured: bool,
 }
 
 /// Rows waiting and requests under way.
@@ -73,6 +76,14 @@ impl Writes {
 
     pub(super) fn next_retry(&self) -> Option<Boot> {
         self.requests.values().filter_map(|request| request.resend_at).min()
+    }
+
+    /// What requests that failed and wait to be sent again ran into.
+    pub(super) fn stuck(&self) -> Option<Pause> {
+        let mut failed = self.requests.values().filter(|request| request.tries > 0).peekable();
+        failed.peek()?;
+        let misconfigured = failed.any(|request| request.misconfigured);
+        Some(if misconfigured { Pause::StoreMisconfigured } else { Pause::StoreUnavailable })
     }
 
     fn facts_under_way(&self) -> usize {
@@ -119,7 +130,9 @@ impl Engine {
         let rows: Arc<[Row]> = rows.into();
         let ticket = self.ticket();
         self.effects.push_back(Effect::Write(ticket, rows.clone()));
-        self.writes.requests.insert(ticket, Request { rows, purposes, tries: 0, resend_at: None });
+        self.writes
+            .requests
+            .insert(ticket, Request { rows, purposes, tries: 0, resend_at: None, misconfigured: false });
     }
 
     pub(super) fn written(&mut self, ticket: u64, written: Result<(), Failure>) {
@@ -138,6 +151,7 @@ impl Engine {
         }
         let wait = (RESEND_FIRST_MS << request.tries.min(10)).min(RESEND_MS_MAX);
         request.tries = request.tries.saturating_add(1);
+        request.misconfigured = matches!(failure, Failure::Misconfigured(_));
         request.resend_at = Some(now.plus_ms(wait));
         self.trouble("store write", &failure);
     }

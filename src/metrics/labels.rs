@@ -64,7 +64,7 @@ label! {
         StoreUnavailable = "store_unavailable",
         /// The store refuses requests.
         StoreMisconfigured = "store_misconfigured",
-        /// The log takes no forwarded or rejected record.
+        /// The log gives no records, or takes no forwarded or rejected one.
         LogUnavailable = "log_unavailable",
         /// The lease is not valid.
         NoLease = "no_lease",

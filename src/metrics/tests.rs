@@ -1,6 +1,6 @@
 //! Metrics as a scraper sees them.
 
-use super::{BlockedReason, Metrics, Options, ShardTotals, StoreOp};
+use super::{Metrics, Options, PauseReason, ShardTotals, StoreOp};
 use crate::config::check_generated;
 use crate::model::{CloseReason, HandlerName, MarkKind, Outcome, RejectReason};
 use crate::store;
@@ -48,10 +48,15 @@ fn what_happens_is_counted_under_its_label() {
     metrics.repeat_start("owner_lost");
     metrics.lease_lost("fenced");
     metrics.lease_lost("struck by lightning");
-    metrics.queues_blocked(BlockedReason::Retrying, 3);
     metrics.store_request(StoreOp::Write, 0.001, Some(&store::Error::Unavailable("timed out".into())));
     metrics.shard_stopped();
-    metrics.shards(&ShardTotals { owned: 4, oldest_overdue_s: 1.5, ..ShardTotals::default() });
+    metrics.shards(&ShardTotals {
+        owned: 4,
+        oldest_overdue_s: 1.5,
+        queues_retrying: 3,
+        intake_paused: [(PauseReason::Memory, 2)].into(),
+        ..ShardTotals::default()
+    });
     for line in [
         "dueline_tasks_total{handler=\"notify\",outcome=\"succeeded\"} 1",
         "dueline_task_lateness_seconds_bucket{handler=\"notify\",le=\"0.002\"} 0",
@@ -65,6 +70,8 @@ fn what_happens_is_counted_under_its_label() {
         "dueline_leases_lost_total{cause=\"fenced\"} 1",
         "dueline_leases_lost_total{cause=\"other\"} 1",
         "dueline_queues_blocked{reason=\"retrying\"} 3",
+        "dueline_intake_paused{reason=\"memory\"} 2",
+        "dueline_intake_paused{reason=\"no_lease\"} 0",
         "dueline_shards_owned 4",
         "dueline_shards_stopped{reason=\"log\"} 0",
         "dueline_oldest_overdue_seconds 1.5",

@@ -20,6 +20,11 @@ pub const RESULT_BYTES_MAX: usize = 16 * 1024;
 pub const TASKS_IN_MEMORY: usize = 500_000;
 /// How far ahead of now a shard loads tasks, in milliseconds.
 pub const LOOK_AHEAD_MS: i64 = 120_000;
+/// Schedule events that an instance has fetched and not stored yet, in bytes of memory (default of
+/// `limits.intake_bytes`).
+pub const INTAKE_BYTES: usize = 32 * 1024 * 1024;
+/// What a schedule event on its way to the store takes in memory besides its own bytes, about.
+pub const INTAKE_RECORD_BYTES: usize = 3 * 1024;
 /// Records that one intake batch holds.
 pub const INTAKE_BATCH_RECORDS_MAX: usize = 512;
 /// Occurrences of one task id in an intake batch; the next one waits for the next batch.

@@ -103,6 +103,9 @@ impl Actor {
 
     fn note_persisted(&mut self) {
         let applied = self.engine.next_offset();
+        while self.records.first_key_value().is_some_and(|(offset, _)| *offset < applied) {
+            self.records.pop_first();
+        }
         while let Some((_, since)) = self.unpersisted.pop_front_if(|(offset, _)| *offset < applied) {
             self.shared.metrics.persisted(since.elapsed().as_secs_f64());
         }
@@ -143,11 +146,6 @@ impl Actor {
 
     pub(super) fn answer_later(&mut self, answer: impl Future<Output = Input> + Send + 'static) {
         self.answers.push(Box::pin(answer));
-    }
-
-    /// Drops the records that the store has.
-    pub(super) fn forget_records_below(&mut self, offset: u64) {
-        self.records = self.records.split_off(&offset);
     }
 }
 

@@ -12,9 +12,6 @@ use crate::wire::{event, forward};
 
 use super::actor::Actor;
 
-/// Bytes of one fetch past its first record.
-const FETCH_BYTES_MAX: usize = 4 * 1024 * 1024;
-
 impl Actor {
     pub(super) fn perform(&mut self, effect: Effect) {
         match effect {
@@ -44,10 +41,12 @@ impl Actor {
                 let sought = self.shared.consumer.seek(self.shard, offset);
                 self.answer_later(async move { Input::Sought(ticket, sought.await.map_err(log_failure)) });
             }
-            Effect::Fetch(ticket) => self.fetch(ticket),
+            Effect::Fetch { ticket, records_max, bytes_max } => {
+                let fetched = self.shared.consumer.fetch(self.shard, records_max, bytes_max);
+                self.fetches.push(Box::pin(async move { (ticket, fetched.await) }));
+            }
             Effect::StopFetch => {}
             Effect::Commit(offset) => {
-                self.forget_records_below(offset);
                 self.shared.consumer.commit(self.shard, offset);
             }
             Effect::LookUp(ticket, lookups) => self.look_up(ticket, lookups),
@@ -127,13 +126,7 @@ impl Actor {
         });
     }
 
-    /// Fetches and decodes; the raw records are kept until they are applied.
-    fn fetch(&mut self, ticket: u64) {
-        let fetched =
-            self.shared.consumer.fetch(self.shard, limits::INTAKE_BATCH_RECORDS_MAX, FETCH_BYTES_MAX);
-        self.fetches.push(Box::pin(async move { (ticket, fetched.await) }));
-    }
-
+    /// Decodes what was fetched; the raw records are kept until they are applied.
     pub(super) fn fetched(&mut self, ticket: u64, fetched: Result<Vec<Record>, log::Error>) {
         let records = match fetched {
             Ok(records) => records,
@@ -254,7 +247,7 @@ fn cut(text: &str) -> &str {
 
 fn decode(record: &Record, shared: &super::Shared) -> Incoming {
     let decoded = event::decode(record, &shared.rules).map(|decoded| (decoded.event, decoded.origin));
-    Incoming { offset: record.offset, appended: record.appended, decoded }
+    Incoming { offset: record.offset, bytes: record.bytes(), appended: record.appended, decoded }
 }
 
 fn store_failure(error: store::Error) -> Failure {

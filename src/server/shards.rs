@@ -124,7 +124,7 @@ async fn own_shards(app: &App) -> BTreeMap<u32, ShardView> {
 
 /// `next` is the end of the shard's log, if that could be asked for.
 fn shard_view(app: &App, shard: Shard, view: &engine::ShardView, next: Option<u64>) -> ShardView {
-    let behind = next.or(view.target).map_or(0, |target| target.saturating_sub(view.next_offset));
+    let behind = next.or(view.log_end).map_or(0, |target| target.saturating_sub(view.next_offset));
     ShardView {
         shard: shard.0,
         owner: Some(app.node.config().instance.name.clone()),

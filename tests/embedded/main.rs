@@ -78,6 +78,7 @@ async fn start(dir: &std::path::Path) -> Running {
             advertise: String::new(),
             timing: dueline::engine::Timing::default(),
             tasks_in_memory: limits::TASKS_IN_MEMORY,
+            intake_bytes: limits::INTAKE_BYTES,
             look_ahead_ms: limits::LOOK_AHEAD_MS,
             repeat_window_ms: limits::REPEAT_WINDOW_MS,
             prefix: "dueline".into(),

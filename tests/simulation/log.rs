@@ -32,7 +32,7 @@ impl Log {
     pub(crate) fn append(&mut self, shard: Shard, decoded: Decoded, now: u64) -> u64 {
         let records = &mut self.partitions[shard.0 as usize];
         let offset = records.len() as u64;
-        records.push(Incoming { offset, appended: Wall(BASE + now as i64), decoded });
+        records.push(Incoming { offset, bytes: 200, appended: Wall(BASE + now as i64), decoded });
         offset
     }
 

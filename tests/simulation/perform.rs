@@ -32,7 +32,7 @@ impl World {
                 self.stop_fetch(from);
                 self.ask_log(from, LogOp::Seek(ticket, offset));
             }
-            Effect::Fetch(ticket) => self.ask_log(from, LogOp::Fetch(ticket)),
+            Effect::Fetch { ticket, .. } => self.ask_log(from, LogOp::Fetch(ticket)),
             Effect::StopFetch => self.stop_fetch(from),
             Effect::Commit(_) => {}
             Effect::LookUp(ticket, lookups) => self.ask_store(from, StoreOp::LookUp(ticket, lookups)),

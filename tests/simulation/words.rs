@@ -39,7 +39,7 @@ pub(crate) fn of_effect(effect: &Effect) -> &'static str {
         Effect::WriteProgress { .. } => "write progress",
         Effect::ReadLogEnd(_) => "read log end",
         Effect::Seek(..) => "seek",
-        Effect::Fetch(_) => "fetch",
+        Effect::Fetch { .. } => "fetch",
         Effect::StopFetch => "stop fetch",
         Effect::Commit(_) => "commit",
         Effect::LookUp(..) => "look up",

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use dueline::engine::{CallOrder, Engine, Input, Options, Policy, Pool, Timing};
+use dueline::engine::{Budget, CallOrder, Engine, Input, Options, Policy, Pool, Timing};
 use dueline::model::{Boot, HandlerName, Now, Progress, RetryPolicy, Row, Shard, Wall};
 
 use crate::group::Group;
@@ -255,7 +255,7 @@ impl World {
         if !self.instances[to.instance].engines.contains_key(&to.shard) {
             let engine = Engine::new(self.options(to));
             self.instances[to.instance].engines.insert(to.shard, engine);
-            self.give(to, Input::Budget(self.setup.budget));
+            self.give(to, Input::Budget(Budget { tasks: self.setup.budget, ..Budget::default() }));
         }
         self.give(to, Input::Assigned { owner });
     }

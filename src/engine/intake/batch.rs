@@ -192,6 +192,11 @@ impl Batch {
         self.produce_retries.values().copied().chain(lookup).chain(self.need_at).min()
     }
 
+    /// Whether something failed and waits to be asked again.
+    pub(super) fn waits_for_store(&self) -> bool {
+        matches!(self.lookup, LookupState::Retry(_)) || self.need_at.is_some()
+    }
+
     /// What could not be read and is due to be read again.
     pub(super) fn need_again(&mut self, now: Boot) -> Option<Need> {
         self.need_at.take_if(|at| *at <= now)?;

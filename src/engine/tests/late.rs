@@ -11,6 +11,10 @@ fn small() -> Options {
     Options { queue_tasks_max: 4, late_rows: 10, late_after_ms: 1_000, ..Options::new(Shard(0), 1, "rig") }
 }
 
+fn budget(tasks: usize) -> crate::engine::Budget {
+    crate::engine::Budget { tasks, ..crate::engine::Budget::default() }
+}
+
 fn succeeded() -> CallEnd {
     CallEnd::of(Outcome::Succeeded)
 }
@@ -163,7 +167,7 @@ fn a_mark_that_becomes_visible_while_a_task_is_read_holds() {
 #[test]
 fn a_shard_full_of_blocked_queues_has_room_for_others() {
     let mut rig = Rig::running_with(Options { queue_tasks_max: 64, ..small() });
-    rig.give(crate::engine::Input::Budget(40));
+    rig.give(crate::engine::Input::Budget(budget(40)));
     for queue in 0..10 {
         rig.schedule(&format!("q{queue}"), "head", 0);
         until_called(&mut rig);
@@ -400,7 +404,7 @@ mod any {
                 Options { queue_tasks_max, late_rows, late_after_ms: 500, ..Options::new(Shard(0), 1, "rig") };
             let mut rig = Rig::running_with(options);
             rig.budget = budget;
-            rig.give(crate::engine::Input::Budget(budget));
+            rig.give(crate::engine::Input::Budget(super::budget(budget)));
             let mut run = Run {
                 rig,
                 unseen: Vec::new(),

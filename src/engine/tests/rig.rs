@@ -20,7 +20,8 @@ pub(super) struct Rig {
     pub(super) ms: u64,
     log: Vec<Incoming>,
     position: u64,
-    fetch: Option<u64>,
+    /// The fetch that waits for records, and how many it takes.
+    fetch: Option<(u64, usize)>,
     pub(super) owner: OwnerRow,
     pub(super) progress: Option<Progress>,
     pub(super) facts: BTreeMap<Place, Vec<Fact>>,
@@ -114,7 +115,10 @@ impl Rig {
         self.engine = Engine::new(self.options.clone());
         self.calls.clear();
         self.fetch = None;
-        self.give(Input::Budget(self.budget));
+        self.give(Input::Budget(crate::engine::Budget {
+            tasks: self.budget,
+            ..crate::engine::Budget::default()
+        }));
         self.assign(owner);
         self.run(7_000);
     }
@@ -171,8 +175,8 @@ impl Rig {
                 self.position = offset;
                 Input::Sought(ticket, Ok(()))
             }
-            Effect::Fetch(ticket) => {
-                self.fetch = Some(ticket);
+            Effect::Fetch { ticket, records_max, .. } => {
+                self.fetch = Some((ticket, records_max));
                 return self.fetched();
             }
             Effect::LookUp(ticket, lookups) => {
@@ -266,12 +270,15 @@ impl Rig {
     }
 
     fn fetched(&mut self) -> Option<Input> {
-        let records: Vec<Incoming> = self.log.iter().skip(self.position as usize).cloned().collect();
+        let (ticket, records_max) = self.fetch?;
+        let from = self.log.iter().skip(self.position as usize);
+        let records: Vec<Incoming> = from.take(records_max).cloned().collect();
         if records.is_empty() {
             return None;
         }
-        self.position = self.log.len() as u64;
-        self.fetch.take().map(|ticket| Input::Fetched(ticket, Ok(records)))
+        self.fetch = None;
+        self.position += records.len() as u64;
+        Some(Input::Fetched(ticket, Ok(records)))
     }
 
     pub(super) fn store(&mut self, rows: &[Row]) {
@@ -308,7 +315,7 @@ impl Rig {
     pub(super) fn append_all(&mut self, events: impl IntoIterator<Item = Event>) {
         for event in events {
             let (offset, appended) = (self.log.len() as u64, self.now().wall);
-            self.log.push(Incoming { offset, appended, decoded: Ok((event, None)) });
+            self.log.push(Incoming { offset, bytes: 200, appended, decoded: Ok((event, None)) });
         }
         if let Some(input) = self.fetched() {
             self.give(input);

@@ -1,7 +1,7 @@
 //! How tasks run: order, retries, closing.
 
 use super::rig::{Rig, content};
-use crate::engine::{CallEnd, Input, fold};
+use crate::engine::{Budget, CallEnd, Failure, Input, Pause, fold};
 use crate::model::{
     CloseReason, Due, Fact, Misfire, Outcome, Place, TaskContent, TaskState, Verb, Version, Wall,
 };
@@ -227,4 +227,38 @@ fn the_watermark_never_passes_an_unfinished_task() {
     rig.run(9_000);
     assert!(rig.progress.as_ref().is_some_and(|progress| progress.watermark < ready));
     assert!(rig.progress.as_ref().is_some_and(|progress| progress.watermark > Wall::MIN.plus_ms(-1)));
+}
+
+#[test]
+fn a_shard_says_why_its_intake_is_paused() {
+    let mut rig = Rig::running();
+    let paused = |rig: &Rig| rig.engine.shard_view(rig.now().boot).paused;
+    rig.held_writes = Some(Vec::new());
+    rig.append("q", "a", Verb::Schedule(Due::Now, Box::new(content())));
+    assert_eq!(paused(&rig), None);
+    let (ticket, _) = rig.held_writes.as_ref().and_then(|held| held.last().cloned()).expect("a write");
+    rig.give(Input::Written(ticket, Err(Failure::Misconfigured("no such column".into()))));
+    assert_eq!(paused(&rig), Some(Pause::StoreMisconfigured));
+    rig.give(Input::Written(ticket, Err(Rig::away())));
+    assert_eq!(paused(&rig), Some(Pause::StoreUnavailable));
+    rig.release_writes();
+    assert_eq!(paused(&rig), None);
+}
+
+#[test]
+fn intake_holds_no_more_than_its_share_of_memory() {
+    let mut rig = Rig::running();
+    rig.give(Input::Budget(Budget { intake_bytes: 40_000, ..Budget::default() }));
+    rig.held_writes = Some(Vec::new());
+    for task in 0..100 {
+        rig.append("q", &format!("t-{task}"), Verb::Schedule(Due::Now, Box::new(content())));
+    }
+    let view = rig.engine.shard_view(rig.now().boot);
+    assert!((1..=13).contains(&view.backlog), "{} of 3 KiB and more each", view.backlog);
+    assert_eq!(view.paused, Some(Pause::Memory));
+    while rig.held_writes.as_ref().is_some_and(|held| !held.is_empty()) {
+        rig.release_writes();
+    }
+    rig.run(1_000);
+    assert_eq!(rig.engine.shard_view(rig.now().boot).next_offset, 100);
 }

@@ -16,9 +16,9 @@ use crate::store::embedded::{Batch, Failure, Fields, Scan, Table, Tables, lock, 
 
 const VERSION: u8 = 1;
 /// Newest records of a partition kept in memory: a record is nearly always read right after it was written.
-const RECENT_RECORDS_MAX: usize = 512;
+const RECENT_RECORDS_MAX: usize = 256;
 /// And their size, in bytes.
-const RECENT_BYTES_MAX: usize = 128 * 1024;
+const RECENT_BYTES_MAX: usize = 64 * 1024;
 
 /// A topic.
 pub(super) struct TopicState {

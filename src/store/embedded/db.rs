@@ -20,15 +20,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::lock::DirLock;
 use super::meta::Staged;
-use super::writer::{Ask, Batch, Busy, Job, Writer};
+use super::writer::{Ask, Batch, Busy, Job, Lately, Writer};
 use crate::{log, store};
 
 /// Block cache, in bytes.
-const CACHE_BYTES: u64 = 64 * 1024 * 1024;
+const CACHE_BYTES: u64 = 16 * 1024 * 1024;
 /// All journals together, in bytes: what a start reads at most.
 const JOURNAL_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// One memtable of a table, in bytes.
-const MEMTABLE_BYTES: u64 = 32 * 1024 * 1024;
+const MEMTABLE_BYTES: u64 = 8 * 1024 * 1024;
 /// Free disk space below which writes are refused, in bytes (default): room to flush what is in memory, and to start.
 const DISK_RESERVE_BYTES: u64 = 512 * 1024 * 1024;
 /// Room for changes waiting for the writer, in units of [`ROOM_UNIT_BYTES`]: once for those that wait for room (store
@@ -281,6 +281,7 @@ impl Database {
             disk_reserve_bytes: options.disk_reserve_bytes,
             busy: busy.clone(),
             failed: None,
+            lately: Lately::new(),
         };
         let writer = std::thread::Builder::new()
             .name("dueline-writer".to_owned())

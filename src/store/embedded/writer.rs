@@ -27,6 +27,12 @@ const BATCH_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Sealed memtables of a table at which the writer waits for the flush. fjall itself would wait from four on, without
 /// end should its flush have failed.
 const SEALED_MEMTABLES_MAX: usize = 3;
+/// How often the writer looks whether the tables are quiet, and what they may be given in that time, in bytes.
+const QUIET: Duration = Duration::from_secs(5);
+const QUIET_BYTES: usize = 1024 * 1024;
+/// Memtables of quiet tables are flushed when they hold more than this together, in bytes: memory at rest is small,
+/// and so is the journal that the next start reads.
+const QUIET_MEMTABLES_BYTES: u64 = 1024 * 1024;
 /// How long the writer waits before it looks at the flush again.
 const FLUSH_POLL: Duration = Duration::from_millis(5);
 
@@ -163,6 +169,32 @@ pub(super) struct Writer {
     pub(super) busy: Busy,
     /// Set by the first commit that failed.
     pub(super) failed: Option<Failure>,
+    /// What was written lately.
+    pub(super) lately: Lately,
+}
+
+/// Bytes written since a moment.
+pub(super) struct Lately {
+    since: Instant,
+    bytes: usize,
+}
+
+impl Lately {
+    /// Nothing yet.
+    pub(super) fn new() -> Lately {
+        Lately { since: Instant::now(), bytes: 0 }
+    }
+
+    /// Notes a batch; true when little was written for a while.
+    fn is_quiet(&mut self, bytes: usize) -> bool {
+        self.bytes += bytes;
+        if self.since.elapsed() < QUIET {
+            return false;
+        }
+        let quiet = self.bytes < QUIET_BYTES;
+        *self = Lately::new();
+        quiet
+    }
 }
 
 impl Writer {
@@ -182,6 +214,20 @@ impl Writer {
                 job.change.settle(outcome.clone());
             }
             self.busy.end();
+            if self.lately.is_quiet(bytes) {
+                self.flush_quiet_tables();
+            }
+        }
+    }
+
+    /// The flush itself runs on the database's own threads. A failure shows at the next write.
+    fn flush_quiet_tables(&self) {
+        if self.failed.is_none() && self.tables.database.write_buffer_size() > QUIET_MEMTABLES_BYTES {
+            for table in self.tables.all() {
+                if let Err(error) = table.rotate_memtable() {
+                    tracing::warn!(%error, "a memtable of the embedded store was not flushed");
+                }
+            }
         }
     }
 

@@ -1,0 +1,212 @@
+//! From decided to visible: rows are written, and what they say is shown once every earlier offset is durable too.
+
+use std::sync::Arc;
+
+use crate::model::{Decision, FactRow, MarkKind, Place, RejectReason, Rejection, Row, Version};
+
+use super::super::Engine;
+use super::super::decide::Plan;
+use super::super::effect::Observation;
+use super::super::fold::fold;
+use super::super::input::Failure;
+use super::super::load::LoadedTask;
+use super::super::window::Status;
+use super::batch::{Batch, Item};
+use super::{Fresh, Need, RETRY_MS, mark_of, memory_of, rows};
+
+impl Engine {
+    pub(super) fn carry_out(&mut self, index: usize, version: Version, plan: Plan) {
+        self.observe(Observation::Decided(plan.decision));
+        let (epoch, shard) = (self.epoch(), self.options.shard);
+        if let Some((place, _)) = plan.mark {
+            self.freeze(place);
+        }
+        if plan.decision == Decision::Conflict {
+            let detail = "another task of this id is unfinished and `on_conflict` is `reject`".into();
+            let offset = version.offset();
+            self.reject(index, offset, Rejection { reason: RejectReason::Conflict, detail });
+        }
+        let batch = &mut self.intake.batches[index];
+        let replayed = batch.may_be_replayed(version);
+        let row = batch.carry_out(version, plan, epoch, shard);
+        let item = batch.next_item();
+        if let Some(task) = &item.task {
+            self.intake.fresh.insert(task.place, Fresh { content: task.content.clone(), replayed });
+        }
+        self.intake.overlay.insert(row.key.clone(), (batch.id, row));
+    }
+
+    /// All items of a batch are decided: its rows go to the store.
+    pub(super) fn decided(&mut self, index: usize) {
+        let batch = &mut self.intake.batches[index];
+        let (id, keys) = (batch.id, batch.overlay_keys());
+        self.intake.overlay_log.push_back((id, keys));
+        self.drop_overlay();
+        self.write_next_group(index);
+    }
+
+    /// Forgets overlay rows that every look-up still out was sent after.
+    pub(super) fn drop_overlay(&mut self) {
+        let undecided = self.intake.batches.iter().filter(|batch| !batch.is_decided());
+        let floor =
+            undecided.map(|batch| batch.sent_after).min().unwrap_or(u64::MAX).min(self.intake.visible_batch);
+        while self.intake.overlay_log.front().is_some_and(|(id, _)| *id <= floor) {
+            let Some((id, keys)) = self.intake.overlay_log.pop_front() else { return };
+            for key in keys {
+                if self.intake.overlay.get(&key).is_some_and(|(batch, _)| *batch == id) {
+                    self.intake.overlay.remove(&key);
+                }
+            }
+        }
+    }
+
+    pub(super) fn write_next_group(&mut self, index: usize) {
+        let batch = &mut self.intake.batches[index];
+        let id = batch.id;
+        if let Some(rows) = batch.take_group() {
+            self.write_batch(id, rows);
+        }
+    }
+
+    pub(in crate::engine) fn batch_written(&mut self, id: u64) {
+        let Some(index) = self.intake.batches.iter().position(|batch| batch.id == id) else { return };
+        self.intake.batches[index].writing = false;
+        self.write_next_group(index);
+    }
+
+    /// The store takes other rows, not this one: its event is rejected, the rest of the batch goes on.
+    pub(in crate::engine) fn row_refused(&mut self, id: u64, rows: &[Row], refused: usize, detail: &str) {
+        let Some(index) = self.intake.batches.iter().position(|batch| batch.id == id) else { return };
+        let batch = &mut self.intake.batches[index];
+        let version = rows.get(refused).map(rows::version_of);
+        let rest = rows.iter().filter(|row| Some(rows::version_of(row)) != version).cloned().collect();
+        batch.put_back(rest);
+        let Some(version) = version else { return self.write_next_group(index) };
+        if let Some(item) = batch.items.iter_mut().find(|item| item.record.offset == version.offset()) {
+            let (task, mark) = (item.task.take(), item.mark.take());
+            if let Some(task) = task {
+                self.intake.fresh.remove(&task.place);
+            }
+            if let Some((place, _)) = mark {
+                self.thaw(place);
+                self.repump(place);
+            }
+        }
+        let detail = format!("the store refuses it: {detail}");
+        self.reject(index, version.offset(), Rejection { reason: RejectReason::RefusedByStore, detail });
+        self.write_next_group(index);
+    }
+
+    pub(in crate::engine) fn facts_read(&mut self, place: Place, rows: Result<Vec<FactRow>, Failure>) {
+        let now = self.now.boot;
+        let wants = |batch: &&mut Batch| batch.waits_for == Some(Need::Facts(place));
+        match rows {
+            Ok(rows) => {
+                self.held_facts_read(place, &rows);
+                let Some(batch) = self.intake.batches.iter_mut().find(wants) else { return };
+                if std::mem::take(&mut batch.read_again) {
+                    return self.ask(Need::Facts(place));
+                }
+                batch.waits_for = None;
+                batch.facts.insert(place, rows);
+            }
+            Err(failure) => {
+                if let Some(batch) = self.intake.batches.iter_mut().find(wants) {
+                    batch.need_at = Some(now.plus_ms(RETRY_MS));
+                }
+                self.trouble("facts read", &failure);
+            }
+        }
+    }
+
+    pub(in crate::engine) fn payload_read(
+        &mut self,
+        place: Place,
+        payload: Result<Option<Arc<[u8]>>, Failure>,
+    ) {
+        let now = self.now.boot;
+        if let Some(batch) =
+            self.intake.batches.iter_mut().find(|batch| batch.waits_for == Some(Need::Payload(place)))
+        {
+            match &payload {
+                Ok(bytes) => {
+                    let bytes = bytes.clone().unwrap_or_else(|| Arc::from(&b"null"[..]));
+                    batch.payloads.insert(place, bytes);
+                    batch.waits_for = None;
+                }
+                Err(_) => batch.need_at = Some(now.plus_ms(RETRY_MS)),
+            }
+        }
+        self.task_payload_read(place, payload);
+    }
+
+    /// What was read of a place is out of date.
+    pub(in crate::engine) fn forget_facts(&mut self, place: Place) {
+        self.intake.batches.iter_mut().for_each(|batch| batch.forget_facts(place));
+    }
+
+    /// Shows what is durable, in order.
+    pub(super) fn complete_batches(&mut self) {
+        while self.intake.batches.front().is_some_and(Batch::is_complete) {
+            let Some(batch) = self.intake.batches.pop_front() else { return };
+            self.intake.visible_batch = batch.id;
+            let last = batch.items.last().map(|item| (item.record.offset, item.record.appended));
+            for item in batch.items {
+                self.intake.bytes -= memory_of(&item.record);
+                self.show(item);
+            }
+            if let Some((offset, appended)) = last {
+                self.commit.advance(offset + 1, appended);
+            }
+            self.thaw_applied();
+            self.drop_overlay();
+        }
+    }
+
+    pub(super) fn show(&mut self, item: Item) {
+        if let Some(origin) = item.origin().filter(|_| item.rejection.is_none()) {
+            let at = (origin.generation, origin.offset);
+            if self.commit.origin_mark(origin.shard).is_none_or(|known| at > known) {
+                self.commit.set_origin_mark(origin.shard, mark_of(origin, item.record.offset));
+            }
+        }
+        if let Some((place, mark)) = item.mark {
+            self.show_mark(place, mark);
+        }
+        let Some(task) = item.task else { return };
+        self.intake.fresh.remove(&task.place);
+        self.forget_facts(task.place);
+        let cancelled = item.mark.is_some_and(|(place, _)| place == task.place);
+        let next = fold(&self.window.take_early(task.place), Version::MIN).next();
+        let shown = LoadedTask { key: task.key, due_at: task.due_at, content: task.stored };
+        if cancelled || self.window.get(task.place).is_some() {
+            return;
+        }
+        if self.window.covers(task.place) {
+            self.late.tally.note(task.place.ready_at);
+            self.admit_folded(task.place, shown, next, None);
+        } else {
+            self.window.note_shown(task.place, shown, next);
+        }
+    }
+
+    pub(super) fn show_mark(&mut self, place: Place, mark: MarkKind) {
+        self.thaw(place);
+        self.window.note_mark(place, mark);
+        self.late_mark_shown(place);
+        let Some(task) = self.window.get_mut(place) else { return };
+        let (name, status) = (task.key.queue.clone(), task.status);
+        match status {
+            Status::Pending | Status::Queued => self.stop_marked(place, mark),
+            Status::Fetching => {
+                let handler = task.content.handler.clone();
+                self.lines.unused(&handler);
+                self.stop_marked(place, mark);
+            }
+            Status::Starting | Status::Running | Status::Ending | Status::Held => {
+                task.mark = Some(mark);
+                self.pump(&name);
+            }
+        }
+    }
+}

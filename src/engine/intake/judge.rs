@@ -1,0 +1,109 @@
+//! Judging one event: what is known of its task, from memory, from what was decided just before, and from the store.
+//!
+//! Nothing is changed here: the plan is carried out by the batch. What is not known yet is named as a [`Need`] and read
+//! before the event is judged again.
+
+use std::sync::Arc;
+
+use crate::model::{Fact, Payload, Place, TaskContent, TaskKey, Version};
+
+use super::super::Engine;
+use super::super::decide::{Known, Live, Plan, decide, stands};
+use super::super::effect::inline;
+use super::super::fold::{Next, fold};
+use super::super::load::LoadedTask;
+use super::super::window::Status;
+use super::Need;
+use super::batch::Batch;
+
+impl Engine {
+    pub(super) fn plan(&mut self, index: usize, version: Version) -> Result<Plan, Need> {
+        let batch = &self.intake.batches[index];
+        let item = batch.next_item();
+        let (event, key) = item.event_and_key();
+        let recorded = batch.recorded(key, version);
+        let newest = match self.intake.overlay.get(key) {
+            Some((_, row)) => Some(row),
+            None => batch.newest_below(key, version),
+        };
+        let live = match newest.and_then(|row| row.current) {
+            Some(current) if recorded.is_none() => self.live(batch, key, current.place)?,
+            Some(_) | None => Live::Finished,
+        };
+        let known = Known {
+            version,
+            appended: item.record.appended,
+            asked: item.origin().map_or(item.record.appended, |origin| origin.appended),
+            newest,
+            live,
+            watermark: self.commit.watermark(),
+            repeat_window_ms: self.options.repeat_window_ms,
+        };
+        let mut plan = match recorded {
+            Some(row) => stands(event, row, newest, &known),
+            None => decide(event, &known),
+        };
+        if let Some(task) = plan.task.as_mut().filter(|task| task.content.is_none()) {
+            let from = newest.and_then(|row| row.current).map(|current| current.place);
+            task.content = from.map(|place| self.content_at(batch, place)).transpose()?.flatten();
+        }
+        if plan.task.as_ref().is_some_and(|task| task.content.is_none()) {
+            plan.task = None;
+        }
+        Ok(plan)
+    }
+
+    /// Where the task at `place` stands, read from the store when memory does not know.
+    pub(super) fn live(&self, batch: &Batch, key: &TaskKey, place: Place) -> Result<Live, Need> {
+        if let Some(task) = self.window.get(place) {
+            return Ok(match task.status {
+                Status::Pending | Status::Queued | Status::Fetching => Live::Stoppable,
+                Status::Starting | Status::Running | Status::Ending | Status::Held => Live::Open,
+            });
+        }
+        let live = |facts: Vec<&Fact>| match fold(facts, self.commit.applied_to()).next() {
+            Next::Run(_) => Live::Stoppable,
+            Next::Open(_) => Live::Open,
+            Next::Finished(_) => Live::Finished,
+        };
+        if let Some(facts) = self.window.early(place) {
+            return Ok(live(facts.iter().collect()));
+        }
+        let (covered, fresh) = (self.window.covers(place), self.intake.fresh.get(&place));
+        if fresh.is_some_and(|fresh| covered || !fresh.replayed) {
+            return Ok(Live::Stoppable);
+        }
+        if covered && !self.late.has(&key.queue) {
+            return Ok(Live::Finished);
+        }
+        if place.ready_at > self.now.wall {
+            return Ok(Live::Stoppable);
+        }
+        let rows = batch.facts.get(&place).ok_or(Need::Facts(place))?;
+        Ok(live(rows.iter().map(|row| &row.fact).collect()))
+    }
+
+    /// What the task at `place` runs. `None` when the store has no such task.
+    pub(super) fn content_at(&self, batch: &Batch, place: Place) -> Result<Option<Arc<TaskContent>>, Need> {
+        let known = self.window.get(place).map(|task| task.content.clone());
+        let known = known.or_else(|| self.intake.fresh.get(&place).map(|fresh| fresh.content.clone()));
+        let content = match known {
+            Some(content) => Some(content),
+            None => {
+                let rows = batch.facts.get(&place).ok_or(Need::Facts(place))?;
+                LoadedTask::from_rows(rows).map(|task| task.content)
+            }
+        };
+        let Some(content) = content else { return Ok(None) };
+        if inline(&content.payload).is_some() {
+            return Ok(Some(content));
+        }
+        match batch.payloads.get(&place) {
+            None => Err(Need::Payload(place)),
+            Some(bytes) => {
+                let payload = Payload::Inline(bytes.clone());
+                Ok(Some(Arc::new(TaskContent { payload, ..(*content).clone() })))
+            }
+        }
+    }
+}
