@@ -74,8 +74,7 @@ enum Noun {
     Rejected(look::Rejected),
     #[command(subcommand)]
     Topics(topics::Verb),
-    #[command(subcommand)]
-    Migrate(migrate::Verb),
+    Migrate(migrate::Args),
     Doctor(doctor::Args),
     #[command(subcommand)]
     Config(config::Verb),
@@ -117,7 +116,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Noun::Handler(verb) => look::handler(&global, verb).await,
         Noun::Rejected(verb) => look::rejected(&global, verb).await,
         Noun::Topics(verb) => topics::run(&global, verb).await,
-        Noun::Migrate(verb) => migrate::run(&global, verb).await,
+        Noun::Migrate(args) => migrate::run(&global, args).await,
         Noun::Doctor(args) => doctor::run(&global, args).await,
         Noun::Config(verb) => config::run(&global, &verb),
         Noun::Bench(args) => bench::run(&global, args).await,

@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 #[cfg(test)]
 pub(crate) use docs::check_generated;
 pub use docs::reference;
-pub use load::{Flag, Loaded, Sources, load};
+pub use load::{Flag, Loaded, Sources, load, load_dev};
 pub use section::Origin;
 pub use show::Entry;
 
@@ -165,12 +165,18 @@ pub struct Cassandra {
 }
 
 impl Cassandra {
-    /// Whether a quorum is left whichever data centre is lost.
+    /// Whether a quorum is left whichever data centre is lost, with the replication of the configuration. A keyspace
+    /// that exists may have another.
     pub fn survives_dc_loss(&self) -> bool {
-        let total: u32 = self.replication.values().sum();
-        let left = |factor: &u32| total - factor;
-        !self.replication.is_empty() && self.replication.values().all(|factor| left(factor) > total / 2)
+        survives_dc_loss(&self.replication)
     }
+}
+
+/// Whether a quorum is left whichever data centre is lost, by the replication factor of each.
+pub fn survives_dc_loss(replication: &BTreeMap<String, u32>) -> bool {
+    let total: u32 = replication.values().sum();
+    let left = |factor: &u32| total - factor;
+    !replication.is_empty() && replication.values().all(|factor| left(factor) > total / 2)
 }
 
 /// A text that is never shown.
@@ -226,6 +232,8 @@ pub struct Http {
     pub listen: SocketAddr,
     /// Where other instances reach it, as URL.
     pub advertise: String,
+    /// Further names that requests may have as their host.
+    pub hosts: Vec<String>,
 }
 
 /// Logs.
@@ -262,14 +270,19 @@ impl Config {
         let flags = vec![Flag { flag: "--listen", key: "http.listen", value: listen.to_string() }];
         let loaded =
             load(Sources { flags, ..Sources::default() }).expect("defaults and an address are in order");
+        loaded.config.into_dev(data_dir)
+    }
+
+    /// The same without servers: embedded under a folder, with a handler `log` unless there is one.
+    fn into_dev(mut self, data_dir: &Path) -> Config {
         let name = HandlerName::new("log").expect("a name");
-        let kind = Kind::Log(log_line::Options { show_payload: true });
-        let log = Route { name, policy: Policy::default(), kind };
-        let mut config = loaded.config;
-        config.topics.partitions = DEV_SHARDS;
-        config.handlers = vec![log];
-        config.dev = Some(Dev { data_dir: data_dir.to_owned() });
-        config
+        if self.handlers.iter().all(|route| route.name != name) {
+            let kind = Kind::Log(log_line::Options { show_payload: true });
+            self.handlers.push(Route { name, policy: Policy::default(), kind });
+        }
+        self.topics.partitions = DEV_SHARDS;
+        self.dev = Some(Dev { data_dir: data_dir.to_owned() });
+        self
     }
 
     /// What tasks get whose handler is a loopback URL; `None` = such URLs are no handlers.

@@ -23,6 +23,7 @@ pub use connect::cassandra_options;
 pub use connect::{kafka_options, wanted_topics};
 
 mod connect;
+mod neighbours;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -89,6 +90,8 @@ pub(crate) struct Backends {
     pub(crate) producer: Arc<dyn Producer>,
     /// The embedded log, where topics can be read back.
     pub(crate) embedded: Option<log::embedded::EmbeddedLog>,
+    /// Whether the store survives the loss of a data centre; `None` when embedded.
+    pub(crate) survives_dc_loss: Option<bool>,
 }
 
 /// A running node.
@@ -202,7 +205,7 @@ impl Builder {
         let registry = Arc::new(Registry::build(self.config.handlers.clone(), resources)?);
         let metrics = Arc::new(Metrics::new(metrics::Options {
             handlers: registry.handlers().map(|(name, _, _)| name.clone()).collect(),
-            dc_loss_survivable: self.config.dev.is_none().then(|| self.config.cassandra.survives_dc_loss()),
+            dc_loss_survivable: backends.survives_dc_loss,
         }));
         backends.store = Arc::new(Metered::new(backends.store, metrics.clone()));
         let rules = Rules {
@@ -213,6 +216,7 @@ impl Builder {
             }),
             signing_key: cluster.signing_key,
         };
+        neighbours::warn(&self.config, &backends.store).await;
         let service = Service::start(Parts {
             store: backends.store.clone(),
             consumer: backends.consumer.clone(),

@@ -14,6 +14,7 @@ pub mod clock;
 mod observe;
 mod perform;
 mod slots;
+mod trouble;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -92,6 +93,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) slots: Slots,
     rejoin: tokio::sync::Notify,
+    troubles: trouble::Troubles,
 }
 
 /// A running service.
@@ -127,6 +129,7 @@ impl Service {
             clock: Clock::start(),
             slots,
             rejoin: tokio::sync::Notify::new(),
+            troubles: trouble::Troubles::default(),
         });
         let service = Service { shared, actors: Arc::default(), tasks: Arc::default() };
         let follow = tokio::spawn(service.clone().follow_assignment());

@@ -43,16 +43,16 @@ impl Client {
     }
 
     pub(super) async fn get(&self, path: &str, query: &[(&str, String)]) -> anyhow::Result<Value> {
+        read(&self.get_text(path, query).await?)
+    }
+
+    /// The JSON text of an answer, as it was sent: a payload keeps its numbers.
+    pub(super) async fn get_text(&self, path: &str, query: &[(&str, String)]) -> anyhow::Result<String> {
         let pairs =
             query.iter().map(|(name, value)| format!("{name}={}", crate::wire::row::percent_encode(value)));
         let query = pairs.collect::<Vec<_>>().join("&");
         let path = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
         self.send(self.request(Method::GET, &path)).await
-    }
-
-    /// The JSON text of an answer, as it was sent: a payload keeps its numbers.
-    pub(super) async fn get_text(&self, path: &str) -> anyhow::Result<String> {
-        self.send_for_text(self.request(Method::GET, path)).await
     }
 
     /// Posts a JSON text; with a wait the answer says what was decided.
@@ -76,7 +76,7 @@ impl Client {
         if let Some(key) = key {
             request = request.header("idempotency-key", key);
         }
-        self.send(request).await
+        read(&self.send(request).await?)
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
@@ -87,14 +87,8 @@ impl Client {
         }
     }
 
-    async fn send(&self, request: RequestBuilder) -> anyhow::Result<Value> {
-        let text = self.send_for_text(request).await?;
-        serde_json::from_str(&text)
-            .map_err(|error| Exit::Error.with(format!("the answer cannot be read: {error}")))
-    }
-
     /// The answer as it was sent.
-    async fn send_for_text(&self, request: RequestBuilder) -> anyhow::Result<String> {
+    async fn send(&self, request: RequestBuilder) -> anyhow::Result<String> {
         let answer = request.send().await.map_err(|error| self.unreachable(&error))?;
         let status = answer.status();
         let text = answer.text().await.map_err(|error| self.unreachable(&error))?;
@@ -119,6 +113,12 @@ impl Client {
             "{server} does not answer ({why}): start one with `dueline dev`, or name another with --server"
         ))
     }
+}
+
+/// Reads an answer.
+pub(super) fn read<'a, T: serde::Deserialize<'a>>(text: &'a str) -> anyhow::Result<T> {
+    serde_json::from_str(text)
+        .map_err(|error| Exit::Error.with(format!("the answer cannot be read: {error}")))
 }
 
 fn exit_of(status: StatusCode) -> Exit {

@@ -1,5 +1,7 @@
 //! `dueline config`: check and show the configuration.
 
+use std::collections::BTreeMap;
+
 use super::output::{self, Format};
 use super::{Exit, Global};
 use crate::config::{Flag, Loaded, Sources, load};
@@ -7,7 +9,7 @@ use crate::config::{Flag, Loaded, Sources, load};
 /// Check or show the configuration.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
-    /// Check the configuration; every problem is told at once.
+    /// Check the configuration, all of it at once; with servers named also what `serve` would refuse before it asks them.
     #[command(after_help = "Example: dueline config check --config dueline.toml")]
     Check,
     /// Show every value and where it comes from; secrets are not shown.
@@ -18,22 +20,46 @@ pub(super) enum Verb {
 pub(super) fn run(global: &Global, verb: &Verb) -> anyhow::Result<()> {
     let loaded = loaded(global, Vec::new())?;
     match (verb, global.output) {
-        (Verb::Check, _) => {
+        (Verb::Check, _) if loaded.names_servers() => {
+            expect_servers(&loaded)?;
             eprintln!("the configuration is in order");
             Ok(())
         }
+        (Verb::Check, _) => {
+            eprintln!(
+                "the configuration is in order for `dev`; `serve` also needs kafka.brokers and cassandra.nodes"
+            );
+            Ok(())
+        }
         (Verb::Show, Format::Text) => output::text(&loaded.show()),
-        (Verb::Show, format) => output::json(format, &loaded.entries()),
+        (Verb::Show, format) => output::json_each(format, &loaded.entries()),
     }
+}
+
+/// Flags, environment and file.
+///
+/// # Errors
+/// A variable of Dueline is not UTF-8.
+pub(super) fn sources(global: &Global, flags: Vec<Flag>) -> anyhow::Result<Sources> {
+    let mut environment = BTreeMap::new();
+    for (name, value) in std::env::vars_os() {
+        if !name.as_encoded_bytes().starts_with(b"DUELINE_") {
+            continue;
+        }
+        let shown = name.to_string_lossy().into_owned();
+        let (Ok(name), Ok(value)) = (name.into_string(), value.into_string()) else {
+            return Err(
+                Exit::Usage.with(format!("environment {shown}: is not UTF-8: set it anew, or remove it"))
+            );
+        };
+        environment.insert(name, value);
+    }
+    Ok(Sources { flags, environment, file: global.config.clone() })
 }
 
 /// Reads flags, environment and file.
 pub(super) fn loaded(global: &Global, flags: Vec<Flag>) -> anyhow::Result<Loaded> {
-    let environment = std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .collect();
-    let sources = Sources { flags, environment, file: global.config.clone() };
-    load(sources).map_err(|problems| Exit::Usage.with(problems.to_string()))
+    load(sources(global, flags)?).map_err(|problems| Exit::Usage.with(problems.to_string()))
 }
 
 /// Reads the configuration of an installation with servers.
@@ -41,4 +67,15 @@ pub(super) fn with_servers(global: &Global, flags: Vec<Flag>) -> anyhow::Result<
     let loaded = loaded(global, flags)?;
     loaded.require_servers().map_err(|problems| Exit::Usage.with(problems.to_string()))?;
     Ok(loaded)
+}
+
+/// Checks all that `serve` needs of the configuration and that can be seen without a connection.
+pub(super) fn expect_servers(loaded: &Loaded) -> anyhow::Result<()> {
+    let problems = [loaded.require_servers(), loaded.refuse_in_process()];
+    let mut lines: Vec<String> =
+        problems.into_iter().filter_map(Result::err).map(|problems| problems.to_string()).collect();
+    if let Err(error) = crate::node::kafka_options(&loaded.config).check() {
+        lines.push(format!("kafka: {error}"));
+    }
+    if lines.is_empty() { Ok(()) } else { Err(Exit::Usage.with(lines.join("\n"))) }
 }

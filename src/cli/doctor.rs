@@ -1,5 +1,7 @@
 //! `dueline doctor`: whether this installation would keep its promises, line by line, with what to do.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 use super::output::{self, Format};
@@ -45,14 +47,31 @@ impl From<&Finding> for Line {
 
 pub(super) async fn run(global: &Global, _args: Args) -> anyhow::Result<()> {
     let config = super::config::with_servers(global, Vec::new())?.config;
-    let mut lines = kafka(&config).await;
-    lines.extend(cassandra(&config).await);
+    // What the clients run into is told while they try.
+    crate::telemetry::init(&config.log)?;
+    eprintln!(
+        "asking Kafka at {} and Cassandra at {}, each for at most {} s",
+        config.kafka.brokers.as_deref().unwrap_or_default(),
+        config.cassandra.nodes.join(","),
+        WAIT_MAX.as_secs()
+    );
+    let (of_log, of_store) =
+        tokio::join!(in_time("Kafka", kafka(&config)), in_time("Cassandra", cassandra(&config)));
+    let lines = [of_log, of_store].concat();
     print(global.output, &lines)?;
     let failed = lines.iter().filter(|line| line.level == "fail").count();
     if failed > 0 {
         return Err(Exit::Error.with(format!("{failed} of {} checks failed", lines.len())));
     }
     Ok(())
+}
+
+/// The lines, or one that says that nobody answered.
+async fn in_time(what: &str, lines: impl Future<Output = Vec<Line>>) -> Vec<Line> {
+    tokio::time::timeout(WAIT_MAX, lines).await.unwrap_or_else(|_| {
+        let text = format!("{what} did not answer within {} s", WAIT_MAX.as_secs());
+        vec![Line::new("fail", text, "check its address, the network and the security settings")]
+    })
 }
 
 async fn kafka(config: &Config) -> Vec<Line> {
@@ -102,15 +121,13 @@ async fn cassandra(config: &Config) -> Vec<Line> {
         }
         Ok(_) => lines.push(Line::new("ok", "Cassandra answers, migrations are applied", "")),
         Err(error) => {
-            let todo =
-                "check cassandra.nodes and the credentials; run `dueline migrate up` for a new keyspace";
-            lines.push(Line::new("fail", error.to_string(), todo));
+            lines.push(Line::new("fail", error.to_string(), CHECK_NODES));
             return lines;
         }
     }
     match Cassandra::connect(&options).await {
         Ok(store) => lines.extend(replication(config, &store)),
-        Err(error) => lines.push(Line::new("fail", error.to_string(), "")),
+        Err(error) => lines.push(Line::new("fail", error.to_string(), CHECK_NODES)),
     }
     lines.extend(clocks(&options).await);
     lines
@@ -120,7 +137,7 @@ async fn cassandra(config: &Config) -> Vec<Line> {
 fn replication(config: &Config, store: &Cassandra) -> Vec<Line> {
     let replication = match store.replication() {
         Ok(replication) => replication,
-        Err(error) => return vec![Line::new("fail", error.to_string(), "")],
+        Err(error) => return vec![Line::new("fail", error.to_string(), CHECK_NODES)],
     };
     let mut lines = Vec::new();
     for (dc, factor) in &replication.factors {
@@ -158,16 +175,21 @@ async fn clocks(options: &store::cassandra::Options) -> Vec<Line> {
                 "synchronise clocks (chrony, ntpd): tasks run by this machine's wall clock",
             )]
         }
-        Err(error) => vec![Line::new("warn", format!("clock offset not known: {error}"), "")],
+        Err(error) => vec![Line::new("warn", format!("clock offset not known: {error}"), CHECK_NODES)],
     }
 }
 
+/// Longest time for the questions to one of the two.
+const WAIT_MAX: Duration = Duration::from_secs(20);
+/// What to do when Cassandra does not answer, or does not know the keyspace.
+const CHECK_NODES: &str =
+    "check cassandra.nodes and the credentials; run `dueline migrate up` for a new keyspace";
 /// Clock difference that is worth a line, in milliseconds.
 const CLOCK_WARN_MS: i64 = 50;
 
 pub(super) fn print(format: Format, lines: &[Line]) -> anyhow::Result<()> {
     if format != Format::Text {
-        return output::json(format, &lines);
+        return output::json_each(format, lines);
     }
     let mut text = String::new();
     for line in lines {

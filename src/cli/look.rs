@@ -1,5 +1,7 @@
 //! `dueline queue`, `shard`, `instance`, `handler`, `rejected`: what there is, as the instances see it.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::Global;
@@ -57,16 +59,19 @@ pub(super) async fn queue(global: &Global, verb: Queue) -> anyhow::Result<()> {
     match verb {
         Queue::List => {
             let mut queues = Vec::new();
+            let mut missing = Vec::new();
             let mut token: Option<String> = None;
             loop {
                 let query: Vec<_> = token.take().map(|token| ("page_token", token)).into_iter().collect();
                 let page = client.get("/v1/queues", &query).await?;
                 queues.extend(page["queues"].as_array().cloned().unwrap_or_default());
+                missing.extend(page["missing"].as_array().cloned().unwrap_or_default());
                 token = page["next_page_token"].as_str().map(str::to_owned);
                 if token.is_none() {
                     break;
                 }
             }
+            tell_missing(&missing);
             many(global.output, &queues, line_of_queue)
         }
         Queue::Show { queue } => {
@@ -83,20 +88,30 @@ fn line_of_queue(queue: &Value) -> String {
     format!("{name}  shard {shard}  ready {}  running {}{head}\n", queue["ready"], queue["running"])
 }
 
+/// Says on stderr who did not answer, each once.
+fn tell_missing(missing: &[Value]) {
+    let missing: BTreeSet<&str> = missing.iter().filter_map(Value::as_str).collect();
+    for one in missing {
+        eprintln!("missing: {one}");
+    }
+}
+
 pub(super) async fn shard(global: &Global, _verb: Shard) -> anyhow::Result<()> {
-    list(global, "/v1/shards", |shard| {
+    list(global, "shards", |shard| {
         let owner = shard["owner"].as_str().unwrap_or("-");
         let phase = shard["phase"].as_str().unwrap_or("-");
+        let watermark = shard["watermark"].as_str().unwrap_or("-");
+        let lag = shard["lag"].as_u64().map_or_else(|| "-".to_owned(), |lag| lag.to_string());
         format!(
-            "{:<5} {owner:<20} epoch {:<5} {phase:<12} applied {:<8} lag {:<6} in memory {}\n",
-            shard["shard"], shard["epoch"], shard["applied"], shard["lag"], shard["tasks_in_memory"]
+            "{:<5} {owner:<20} epoch {:<5} {phase:<12} applied {:<8} lag {lag:<6} watermark {watermark:<24}  in memory {}\n",
+            shard["shard"], shard["epoch"], shard["applied"], shard["tasks_in_memory"]
         )
     })
     .await
 }
 
 pub(super) async fn instance(global: &Global, _verb: Instance) -> anyhow::Result<()> {
-    list(global, "/v1/instances", |one| {
+    list(global, "instances", |one| {
         let text = |name: &str| one[name].as_str().unwrap_or("-").to_owned();
         let alive = if one["alive"] == Value::Bool(true) { "alive" } else { "silent" };
         format!(
@@ -111,7 +126,7 @@ pub(super) async fn instance(global: &Global, _verb: Instance) -> anyhow::Result
 }
 
 pub(super) async fn handler(global: &Global, _verb: Handler) -> anyhow::Result<()> {
-    list(global, "/v1/handlers", |one| {
+    list(global, "handlers", |one| {
         let text = |name: &str| one[name].as_str().unwrap_or("-").to_owned();
         format!(
             "{}  {}  concurrency {}  timeout {} ms\n",
@@ -125,14 +140,16 @@ pub(super) async fn handler(global: &Global, _verb: Handler) -> anyhow::Result<(
 }
 
 pub(super) async fn rejected(global: &Global, _verb: Rejected) -> anyhow::Result<()> {
-    list(global, "/v1/rejected", |one| {
+    list(global, "rejected", |one| {
         let text = |name: &str| one[name].as_str().unwrap_or("-").to_owned();
         format!("{}/{}  {}  {}\n", one["partition"], one["offset"], text("reason"), text("detail"))
     })
     .await
 }
 
-async fn list(global: &Global, path: &str, words: impl Fn(&Value) -> String) -> anyhow::Result<()> {
-    let found = Client::new(global)?.get(path, &[]).await?;
-    many(global.output, found.as_array().map_or(&[][..], Vec::as_slice), words)
+/// Writes the entries that `/v1/NAME` has under that name.
+async fn list(global: &Global, name: &str, words: impl Fn(&Value) -> String) -> anyhow::Result<()> {
+    let found = Client::new(global)?.get(&format!("/v1/{name}"), &[]).await?;
+    tell_missing(found["missing"].as_array().map_or(&[][..], Vec::as_slice));
+    many(global.output, found[name].as_array().map_or(&[][..], Vec::as_slice), words)
 }

@@ -5,14 +5,14 @@ use super::{Exit, Global};
 use crate::node::cassandra_options;
 use crate::store::cassandra::migrate;
 
-/// Create and upgrade the tables in Cassandra.
+/// What is done with the tables.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
     /// Show which migrations are applied.
     #[command(after_help = "Example: dueline migrate status --config dueline.toml")]
     Status,
     /// Apply what is pending; safe when several instances do it at once.
-    #[command(after_help = "Example: dueline migrate up --dry-run --config dueline.toml")]
+    #[command(after_help = "Example: dueline migrate up --config dueline.toml")]
     Up {
         /// Only show the statements.
         #[arg(long)]
@@ -20,7 +20,20 @@ pub(super) enum Verb {
     },
 }
 
-pub(super) async fn run(global: &Global, verb: Verb) -> anyhow::Result<()> {
+/// Create and upgrade the tables in Cassandra.
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
+#[command(after_help = "Example: dueline migrate --dry-run --config dueline.toml")]
+pub(super) struct Args {
+    #[command(subcommand)]
+    verb: Option<Verb>,
+    /// Only show the statements that `up` would run.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+pub(super) async fn run(global: &Global, args: Args) -> anyhow::Result<()> {
+    let verb = args.verb.unwrap_or(Verb::Up { dry_run: args.dry_run });
     let config = super::config::with_servers(global, Vec::new())?.config;
     let options = cassandra_options(&config);
     match verb {
@@ -35,7 +48,7 @@ pub(super) async fn run(global: &Global, verb: Verb) -> anyhow::Result<()> {
                 Format::Text => {
                     output::text(&statements.iter().map(|one| format!("{one};\n\n")).collect::<String>())
                 }
-                format => output::json(format, &statements),
+                format => output::json_each(format, &statements),
             }
         }
         Verb::Up { dry_run: false } => {
@@ -70,7 +83,7 @@ fn show(format: Format, status: &migrate::Status) -> anyhow::Result<()> {
                 .map(|one| format!("{:04}  {:<30} {}\n", one.version, one.name, word(&one.state)));
             output::text(&lines.collect::<String>())?;
         }
-        format => output::json(format, &rows)?,
+        format => output::json_each(format, &rows)?,
     }
     if status.pending().next().is_some() {
         return Err(Exit::Error.with("migrations are pending: run `dueline migrate up`"));

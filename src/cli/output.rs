@@ -33,6 +33,14 @@ pub(super) fn json<T: Serialize>(format: Format, value: &T) -> anyhow::Result<()
     text(&written)
 }
 
+/// Writes values as JSON: one list, or one value a line.
+pub(super) fn json_each<T: Serialize>(format: Format, values: &[T]) -> anyhow::Result<()> {
+    match format {
+        Format::Json | Format::Text => json(format, &values),
+        Format::Jsonl => values.iter().try_for_each(|value| json(format, value)),
+    }
+}
+
 /// Whoever reads the output may stop reading (`| head`).
 fn quiet_when_closed(written: std::io::Result<()>) -> anyhow::Result<()> {
     match written {

@@ -25,9 +25,11 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
 
 pub(super) async fn run(global: &Global, _args: Args) -> anyhow::Result<()> {
-    let config = super::config::with_servers(global, Vec::new())?.config;
+    let loaded = super::config::loaded(global, Vec::new())?;
+    super::config::expect_servers(&loaded)?;
+    let config = loaded.config;
     crate::telemetry::init(&config.log)?;
-    let listener = bind(config.http.listen).await?;
+    let listener = bind(config.http.listen, "another http.listen").await?;
     let serving = || tracing::info!(listen = %config.http.listen, instance = config.instance.name, "serving");
     until_stopped(listener, start(&config), serving).await
 }
@@ -35,6 +37,8 @@ pub(super) async fn run(global: &Global, _args: Args) -> anyhow::Result<()> {
 /// Starts as soon as the servers answer; what needs a person is an error at once.
 async fn start(config: &Config) -> anyhow::Result<Node> {
     let mut wait = WAIT_FIRST;
+    let brokers = config.kafka.brokers.as_deref().unwrap_or_default();
+    tracing::info!(brokers, nodes = config.cassandra.nodes.join(","), "connecting to Kafka and Cassandra");
     loop {
         match try_start(config).await? {
             Ok(node) => return Ok(node),
@@ -91,10 +95,10 @@ fn is_away(error: &node::Error) -> bool {
 }
 
 /// Takes the address before anything else is done.
-pub(super) async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
+pub(super) async fn bind(address: SocketAddr, instead: &str) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address)
         .await
-        .with_context(|| format!("cannot listen on {address}: is another instance running? choose another with --listen or http.listen"))
+        .with_context(|| format!("cannot listen on {address}: is another instance running? choose {instead}"))
         .map_err(|error| Exit::Error.with(format!("{error:#}")))
 }
 

@@ -68,7 +68,7 @@ async fn create(global: &Global) -> anyhow::Result<()> {
             eprintln!("all topics exist already: compare them with `dueline topics check`")
         }
         Format::Text => output::text(&created.join("\n"))?,
-        format => output::json(format, &created)?,
+        format => output::json_each(format, &created)?,
     }
     Ok(())
 }

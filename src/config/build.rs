@@ -11,18 +11,14 @@ use super::{
     Retention, SECRET_FILE_BYTES_MAX, Tls, Topics, handler,
 };
 
-/// Builds the configuration, first filling in what is worked out at start.
-///
-/// # Errors
-/// Everything that is wrong between the values, at once.
-pub(super) fn config(main: &mut Section, handlers: &[Section]) -> Result<Config, Vec<Problem>> {
-    let mut problems = Vec::new();
+/// Builds the configuration, first filling in what is worked out at start. Everything that is wrong between the values goes to the problems.
+pub(super) fn config(main: &mut Section, handlers: &[Section], problems: &mut Vec<Problem>) -> Config {
     compute(main);
     let config = Config {
         instance: Instance { name: main.text("instance.name"), dc: main.text("instance.dc") },
-        kafka: kafka(main, &mut problems),
-        topics: topics(main, &mut problems),
-        cassandra: cassandra(main, &mut problems),
+        kafka: kafka(main, problems),
+        topics: topics(main, problems),
+        cassandra: cassandra(main, problems),
         lease_ms: main.ms("ownership.lease"),
         limits: Limits {
             tasks_in_memory: size(main, "limits.tasks_in_memory"),
@@ -33,7 +29,11 @@ pub(super) fn config(main: &mut Section, handlers: &[Section]) -> Result<Config,
             history_ms: main.ms("retention.history"),
             repeat_window_ms: main.ms("retention.repeat_window"),
         },
-        http: Http { listen: listen(main), advertise: main.text("http.advertise") },
+        http: Http {
+            listen: listen(main),
+            advertise: main.text("http.advertise"),
+            hosts: main.list("http.hosts"),
+        },
         log: Log {
             filter: main.text("log.filter"),
             format: match main.text("log.format").as_str() {
@@ -42,11 +42,11 @@ pub(super) fn config(main: &mut Section, handlers: &[Section]) -> Result<Config,
                 _ => LogFormat::Auto,
             },
         },
-        handlers: handler::routes(handlers, &main.text("topics.prefix"), &mut problems),
+        handlers: handler::routes(handlers, &main.text("topics.prefix"), problems),
         dev: None,
     };
-    retention_rule(&config.retention, main, &mut problems);
-    if problems.is_empty() { Ok(config) } else { Err(problems) }
+    retention_rule(&config.retention, main, problems);
+    config
 }
 
 fn compute(main: &mut Section) {
@@ -122,6 +122,7 @@ const OWN_PROPERTIES: &[(&str, &str)] = &[
     ("group.id", "kafka.group"),
     ("group.instance.id", "kafka.group_instance"),
     ("group.protocol", "kafka.protocol"),
+    ("heartbeat.interval.ms", "kafka.session_timeout"),
     ("isolation.level", ""),
     ("message.timeout.ms", "kafka.message_timeout"),
     ("metadata.broker.list", "kafka.brokers"),

@@ -12,7 +12,8 @@ use super::{Problem, did_you_mean};
 
 const PREFIX: &str = "DUELINE_";
 /// Variables of the repository's own tests and tools.
-const OF_TOOLS: [&str; 2] = ["DUELINE_TEST_", "DUELINE_SERVERS_"];
+const OF_TOOLS: [&str; 5] =
+    ["DUELINE_COMMIT", "DUELINE_TEST_", "DUELINE_SERVERS_", "DUELINE_SIM_", "DUELINE_LONG"];
 
 /// Reads the variables into the main section and the handlers' secrets.
 pub(super) fn read(

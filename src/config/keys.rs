@@ -129,7 +129,7 @@ pub(super) static KEYS: &[Key] = &[
         "cassandra.require_dc_loss_survival",
         Bool,
         Text("false"),
-        "Refuse to start when the replication cannot lose a data centre",
+        "Refuse to start when the keyspace, as it is replicated, cannot lose a data centre",
     ),
     key(
         "cassandra.tls.ca_file",
@@ -193,7 +193,19 @@ pub(super) static KEYS: &[Key] = &[
         Computed("`http.listen` as URL, with `instance.name` as host when it listens everywhere"),
         "Where other instances reach this one",
     ),
-    key("log.filter", Filter, Text("info"), "What is logged: a level, or `target=level` with commas between"),
+    key(
+        "http.hosts",
+        List,
+        Unset,
+        "Names that requests may have as host, without port, beside that of `http.advertise`, `localhost` and any IP \
+         address: the names of a service or proxy in front",
+    ),
+    key(
+        "log.filter",
+        Filter,
+        Text("info,scylla=warn"),
+        "What is logged: a level, or `target=level` with commas between",
+    ),
     key(
         "log.format",
         Choice(&["auto", "text", "json"]),

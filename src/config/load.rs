@@ -1,7 +1,7 @@
 //! Bringing the layers together.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::keys::KEYS;
 use super::kind::Raw;
@@ -44,34 +44,75 @@ pub struct Loaded {
 /// # Errors
 /// Everything that is wrong, at once.
 pub fn load(sources: Sources) -> Result<Loaded, Problems> {
-    let mut problems = Vec::new();
-    let mut main = Section::with_defaults(KEYS, Origin::Default);
-    let mut handlers = match &sources.file {
-        None => Vec::new(),
-        Some(path) => {
-            let name = path.display().to_string();
-            match read_file(path) {
-                Ok(text) => file::read(&name, &text, &mut main, &mut problems),
-                Err(text) => {
-                    problems.push(Problem::new(&Origin::Default, "", format!("config file {name} {text}")));
-                    Vec::new()
-                }
-            }
-        }
-    };
-    environment::read(&sources.environment, &mut main, &mut handlers, &mut problems);
-    for flag in &sources.flags {
-        let key = main.key(flag.key).expect("a flag sets a key of the table");
-        problems.extend(main.read(key, "", Raw::Text(&flag.value), Origin::Flag(flag.flag.to_owned())).err());
-    }
-    if !problems.is_empty() {
-        return Err(Problems(problems));
-    }
-    let config = build::config(&mut main, &handlers).map_err(Problems)?;
-    Ok(Loaded { config, main, handlers })
+    Layers::read(&sources).finish()
 }
 
-fn read_file(path: &std::path::Path) -> Result<String, String> {
+/// Reads the configuration of `dueline dev`, which keeps everything under `data_dir`; and the keys that were set and mean
+/// nothing without servers. A handler `log` is there without being asked for.
+///
+/// # Errors
+/// Everything that is wrong, at once.
+pub fn load_dev(sources: Sources, data_dir: &Path) -> Result<(Config, Vec<String>), Problems> {
+    let mut layers = Layers::read(&sources);
+    let ignored = layers.main.reset(&OF_SERVERS);
+    let config = layers.finish()?.config;
+    Ok((config.into_dev(data_dir), ignored))
+}
+
+/// What is of no use without servers.
+const OF_SERVERS: [&str; 3] = ["kafka.", "cassandra.", "topics."];
+
+/// What was found in all layers, before it is looked at as a whole.
+struct Layers {
+    main: Section,
+    handlers: Vec<Section>,
+    problems: Vec<Problem>,
+}
+
+impl Layers {
+    fn read(sources: &Sources) -> Layers {
+        let mut problems = Vec::new();
+        let mut main = Section::with_defaults(KEYS, Origin::Default);
+        let mut handlers = match &sources.file {
+            None => Vec::new(),
+            Some(path) => {
+                let name = path.display().to_string();
+                match read_file(path) {
+                    Ok(text) => file::read(&name, &text, &mut main, &mut problems),
+                    Err(text) => {
+                        let text = format!("config file {name} {text}");
+                        problems.push(Problem::new(&Origin::Default, "", text));
+                        Vec::new()
+                    }
+                }
+            }
+        };
+        environment::read(&sources.environment, &mut main, &mut handlers, &mut problems);
+        for flag in &sources.flags {
+            let key = main.key(flag.key).expect("a flag sets a key of the table");
+            let origin = Origin::Flag(flag.flag.to_owned());
+            problems.extend(main.read(key, "", Raw::Text(&flag.value), origin).err());
+        }
+        Layers { main, handlers, problems }
+    }
+
+    /// Values that are wrong stand at their default while rules between keys are looked at; what a rule says of such a
+    /// key is not told.
+    fn finish(self) -> Result<Loaded, Problems> {
+        let Layers { mut main, handlers, mut problems } = self;
+        let mut of_rules = Vec::new();
+        let config = build::config(&mut main, &handlers, &mut of_rules);
+        let is_told = |rule: &Problem| {
+            let key = rule.key.trim_start_matches("handler.");
+            problems.iter().any(|problem| problem.key.trim_start_matches("handler.") == key)
+        };
+        of_rules.retain(|rule| !is_told(rule));
+        problems.extend(of_rules);
+        if problems.is_empty() { Ok(Loaded { config, main, handlers }) } else { Err(Problems(problems)) }
+    }
+}
+
+fn read_file(path: &Path) -> Result<String, String> {
     let bytes = std::fs::read(path).map_err(|error| format!("cannot be read: {error}"))?;
     if bytes.len() > file::FILE_BYTES_MAX {
         return Err(format!("is larger than {} bytes", file::FILE_BYTES_MAX));
@@ -80,26 +121,85 @@ fn read_file(path: &std::path::Path) -> Result<String, String> {
 }
 
 impl Loaded {
-    /// Checks what only an installation with servers needs: brokers, nodes, replication.
+    /// Whether this is meant for an installation with servers: one of them is named.
+    pub fn names_servers(&self) -> bool {
+        SERVERS.iter().any(|path| self.main.is_set(path))
+    }
+
+    /// Checks what only an installation with servers needs, as far as that can be done without asking them: brokers,
+    /// nodes, files.
     ///
     /// # Errors
-    /// What is missing, at once.
+    /// What is missing or wrong, at once.
     pub fn require_servers(&self) -> Result<(), Problems> {
-        let needed = ["kafka.brokers", "cassandra.nodes"];
-        let missing = needed.into_iter().filter(|path| !self.main.is_set(path));
+        let missing = SERVERS.into_iter().filter(|path| !self.main.is_set(path));
         let problem = |path| {
             let variable = super::keys::variable(self.main.key(path).expect("a key of the table"));
             let text = format!("is not set: set it in the config file or by {variable}");
             Problem::new(&Origin::Default, path, text)
         };
         let mut problems: Vec<Problem> = missing.map(problem).collect();
-        let cassandra = &self.config.cassandra;
-        if cassandra.require_dc_loss_survival && !cassandra.survives_dc_loss() {
-            let text = "leaves no quorum when one data centre is lost, which cassandra.require_dc_loss_survival \
-                 forbids: spread it, as in dc1 = 2, dc2 = 2, dc3 = 1";
-            let origin = self.main.origin_of("cassandra.require_dc_loss_survival");
-            problems.push(Problem::new(&origin, "cassandra.replication", text));
+        let mut wrong = |path: &str, text: String| {
+            problems.push(Problem::new(&self.main.origin_of(path), path, text));
+        };
+        for broker in self.config.kafka.brokers.iter().flat_map(|brokers| brokers.split(',')) {
+            if let Err(why) = check_address(broker.trim()) {
+                wrong("kafka.brokers", why);
+            }
+        }
+        for node in &self.config.cassandra.nodes {
+            if let Err(why) = check_address(node) {
+                wrong("cassandra.nodes", why);
+            }
+        }
+        for path in ["cassandra.tls.ca_file", "cassandra.tls.cert_file", "cassandra.tls.key_file"] {
+            if let Some(file) = self.main.text_if_set(path)
+                && let Err(error) = std::fs::read(&file)
+            {
+                wrong(path, format!("names {file}, which cannot be read: {error}"));
+            }
         }
         if problems.is_empty() { Ok(()) } else { Err(Problems(problems)) }
+    }
+
+    /// Checks that no handler is code of another program, as in a process that has none.
+    ///
+    /// # Errors
+    /// Every handler that is.
+    pub fn refuse_in_process(&self) -> Result<(), Problems> {
+        let of_code = |section: &&Section| section.text("kind") == "in-process";
+        let problem = |section: &Section| {
+            let name = section.text("name");
+            let text = format!(
+                "of {name} is \"in-process\", which only a program with the library has code for: use \"http\", \"topic\" or \"log\""
+            );
+            Problem::new(&section.origin_of("kind"), "handler.kind", text)
+        };
+        let problems: Vec<Problem> = self.handlers.iter().filter(of_code).map(problem).collect();
+        if problems.is_empty() { Ok(()) } else { Err(Problems(problems)) }
+    }
+}
+
+/// What `serve` cannot do without.
+const SERVERS: [&str; 2] = ["kafka.brokers", "cassandra.nodes"];
+
+/// Checks `host:port`, where the port may be left out.
+fn check_address(text: &str) -> Result<(), String> {
+    let wrong = |why: &str| Err(format!("has {text:?}, which {why}; write host:port, as in \"c1:9042\""));
+    // A broker may have its protocol in front, an IPv6 address has brackets.
+    let rest = text.rsplit_once("://").map_or(text, |(_, rest)| rest);
+    let (host, port) = match rest.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+        _ => (rest, None),
+    };
+    if host.is_empty() || host.contains(char::is_whitespace) {
+        return wrong("names no host");
+    }
+    if host.contains(':') && !host.starts_with('[') && text.parse::<std::net::Ipv6Addr>().is_err() {
+        return wrong("has more than one port");
+    }
+    match port.map(str::parse::<u16>) {
+        Some(Err(_) | Ok(0)) => wrong("has no port from 1 to 65535"),
+        Some(Ok(_)) | None => Ok(()),
     }
 }

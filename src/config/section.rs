@@ -93,6 +93,20 @@ impl Section {
         Ok(())
     }
 
+    /// Puts all keys of these prefixes back to their defaults, and names those that were set.
+    pub(super) fn reset(&mut self, prefixes: &[&str]) -> Vec<String> {
+        let is_meant = |path: &str| prefixes.iter().any(|prefix| path.starts_with(prefix));
+        let set =
+            self.found.iter().filter(|((path, _), found)| is_meant(path) && found.origin != Origin::Default);
+        let mut names: Vec<String> = set.map(|((path, _), _)| (*path).to_owned()).collect();
+        names.dedup();
+        self.found.retain(|(path, _), _| !is_meant(path));
+        for (at, found) in Section::with_defaults(self.keys, Origin::Default).found {
+            self.found.entry(at).or_insert(found);
+        }
+        names
+    }
+
     pub(super) fn is_set(&self, path: &str) -> bool {
         self.value(path).is_some()
     }

@@ -75,7 +75,7 @@ pub(super) struct Handlers {
 
 impl Handlers {
     pub(super) fn new(families: &mut Families, names: Vec<HandlerName>) -> Handlers {
-        let help = "From a task being due to the start of its first attempt";
+        let help = "From a task being ready (due and arrived) to the start of its first attempt";
         let lateness = families.histogram_vec("dueline_task_lateness_seconds", help, "handler", &LATENESS_S);
         let tasks =
             families.counter_vec("dueline_tasks_total", "Attempts that ended", &["handler", "outcome"]);

@@ -1,8 +1,9 @@
 //! Opens the store and the log that a configuration names.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::config::{Config, Dev};
+use crate::config::{Config, Dev, survives_dc_loss};
 use crate::log::embedded::EmbeddedLog;
 use crate::store::Store;
 use crate::store::embedded::{Database, EmbeddedStore};
@@ -21,17 +22,43 @@ async fn open_embedded(config: &Config, dev: &Dev) -> Result<Backends, Error> {
     let options = crate::log::embedded::Options::new(&config.topics.prefix, config.topics.partitions);
     let log = EmbeddedLog::open(&db, options).await?;
     let store: Arc<dyn Store> = Arc::new(EmbeddedStore::new(&db));
-    Ok(Backends { store, consumer: log.consumer()?, producer: log.producer(), embedded: Some(log) })
+    Ok(Backends {
+        store,
+        consumer: log.consumer()?,
+        producer: log.producer(),
+        embedded: Some(log),
+        survives_dc_loss: None,
+    })
 }
 
 #[cfg(all(feature = "kafka", feature = "cassandra"))]
 async fn open_servers(config: &Config) -> Result<Backends, Error> {
-    let store: Arc<dyn Store> =
-        Arc::new(crate::store::cassandra::Cassandra::connect(&cassandra_options(config)).await?);
+    let store = crate::store::cassandra::Cassandra::connect(&cassandra_options(config)).await?;
+    let survives = judged(config, &store.replication()?.factors)?;
+    let store: Arc<dyn Store> = Arc::new(store);
     let options = kafka_options(config);
     let producer = Arc::new(crate::log::kafka::Producer::start(options.clone())?);
     let consumer = Arc::new(crate::log::kafka::Consumer::start(options)?);
-    Ok(Backends { store, consumer, producer, embedded: None })
+    Ok(Backends { store, consumer, producer, embedded: None, survives_dc_loss: Some(survives) })
+}
+
+/// Whether the keyspace, as it is replicated, survives the loss of a data centre.
+///
+/// # Errors
+/// It does not, and the configuration requires it.
+fn judged(config: &Config, factors: &BTreeMap<String, u32>) -> Result<bool, Error> {
+    let survives = survives_dc_loss(factors);
+    if config.cassandra.require_dc_loss_survival && !survives {
+        let found: Vec<String> = factors.iter().map(|(dc, factor)| format!("{dc} = {factor}")).collect();
+        let text = format!(
+            "keyspace {} is replicated as {}, which leaves no quorum when one data centre is lost, and \
+             cassandra.require_dc_loss_survival forbids that: spread it, as in dc1 = 2, dc2 = 2, dc3 = 1",
+            config.cassandra.keyspace,
+            found.join(", ")
+        );
+        return Err(crate::store::Error::Misconfigured(text).into());
+    }
+    Ok(survives)
 }
 
 #[cfg(not(all(feature = "kafka", feature = "cassandra")))]
@@ -93,5 +120,26 @@ pub fn wanted_topics(config: &Config) -> crate::log::kafka::topics::Wanted {
         replication_factor: u16::try_from(topics.replication_factor).unwrap_or(u16::MAX),
         min_insync_replicas: u16::try_from(topics.min_insync_replicas).unwrap_or(u16::MAX),
         ..crate::log::kafka::topics::Wanted::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_replication_that_was_found_is_judged_not_the_one_of_the_configuration() {
+        let listen = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut config = Config::dev("/tmp/d".as_ref(), listen);
+        let factors = |of: &[(&str, u32)]| of.iter().map(|(dc, n)| ((*dc).to_owned(), *n)).collect();
+        let (weak, strong): (BTreeMap<String, u32>, BTreeMap<String, u32>) =
+            (factors(&[("dc1", 3)]), factors(&[("dc1", 2), ("dc2", 2), ("dc3", 1)]));
+        config.cassandra.replication = strong.clone();
+        assert!(matches!(judged(&config, &weak), Ok(false)));
+        config.cassandra.require_dc_loss_survival = true;
+        let refused = judged(&config, &weak).expect_err("refused").to_string();
+        assert!(refused.contains("replicated as dc1 = 3"), "{refused}");
+        config.cassandra.replication = weak;
+        assert!(matches!(judged(&config, &strong), Ok(true)));
     }
 }

@@ -49,9 +49,18 @@ impl Shared {
             }
             Observation::Stopped(why) => {
                 metrics.shard_stopped();
-                tracing::error!(shard, why, "shard stopped: look at the topic, then `dueline shard reset`");
+                tracing::error!(
+                    shard,
+                    why,
+                    "shard stopped until a person decides: docs/operations.md, \"A stopped shard\""
+                );
             }
-            Observation::Trouble { what, detail } => tracing::warn!(shard, what, detail, "trying again"),
+            Observation::Trouble { what, detail } => {
+                // In an outage every shard has the same trouble many times a second.
+                if let Some(times) = self.troubles.count(what, self.clock.now().boot) {
+                    tracing::warn!(shard, what, detail, times, "trying again");
+                }
+            }
         }
     }
 }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use futures::future::join_all;
 use serde::de::DeserializeOwned;
 
+use crate::config::Config;
 use crate::engine::Engine;
 use crate::model::Shard;
 use crate::store::Instance;
@@ -48,16 +49,36 @@ pub(super) async fn ask<T: Send + 'static>(
     tokio::time::timeout(limits::ASK_TIMEOUT, asked).await.ok().flatten()
 }
 
-/// Asks all shards of this instance at once; those that do not answer in time are left out.
+/// What was gathered, and who did not answer, in words.
+#[derive(Debug)]
+pub(super) struct Gathered<T> {
+    pub(super) found: Vec<T>,
+    pub(super) missing: Vec<String>,
+}
+
+/// Asks all shards of this instance at once.
 pub(super) async fn ask_all<T: Send + 'static>(
     app: &App,
     question: impl FnOnce(&Engine) -> T + Clone + Send + 'static,
-) -> Vec<(Shard, T)> {
+) -> Gathered<(Shard, T)> {
     let asked = app.node.service().shards().into_iter().map(|shard| {
         let question = question.clone();
-        async move { Some((shard, ask(app, shard, question).await?)) }
+        async move {
+            let late = || {
+                format!("shard {} of {}: did not answer in time", shard.0, app.node.config().instance.name)
+            };
+            Ok((shard, ask(app, shard, question).await.ok_or_else(late)?))
+        }
     });
-    join_all(asked).await.into_iter().flatten().collect()
+    gathered(join_all(asked).await)
+}
+
+fn gathered<T>(answers: Vec<Result<T, String>>) -> Gathered<T> {
+    let (found, missing): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
+    Gathered {
+        found: found.into_iter().filter_map(Result::ok).collect(),
+        missing: missing.into_iter().filter_map(Result::err).collect(),
+    }
 }
 
 /// Passes the question on when another instance owns the shard; `None` = this one answers.
@@ -74,7 +95,7 @@ pub(super) async fn to_owner(
         return Ok(None);
     }
     let row = app.node.store().owner(shard).await?;
-    let own = row.instance == app.node.config().instance.name;
+    let own = is_own(app.node.config(), &row.instance, &row.advertise);
     if row.released_epoch == row.epoch || own || headers.contains_key(HOP) {
         return Err(no_owner(shard));
     }
@@ -86,26 +107,33 @@ pub(super) async fn to_owner(
     Ok(Some(answer))
 }
 
-/// Asks every other instance that is alive the same question; those that do not answer are left out.
-pub(super) async fn ask_others<T: DeserializeOwned>(app: &App, uri: &Uri, headers: &HeaderMap) -> Vec<T> {
+/// Whether an entry of the store stands for this instance: a name alone may be given twice, as two without a name on
+/// one machine have it.
+fn is_own(config: &Config, name: &str, advertise: &str) -> bool {
+    config.instance.name == name && config.http.advertise == advertise
+}
+
+/// Asks every other instance that is alive the same question.
+pub(super) async fn ask_others<T: DeserializeOwned>(
+    app: &App,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> Gathered<T> {
     if headers.contains_key(HOP) {
-        return Vec::new();
+        return gathered(Vec::new());
     }
     let instances = match app.node.store().instances().await {
         Ok(instances) => instances,
-        Err(error) => {
-            tracing::debug!(%error, "other instances are not known");
-            return Vec::new();
-        }
+        Err(error) => return gathered(vec![Err(format!("all other instances: {error}"))]),
     };
-    let others =
-        instances.iter().filter(|one| one.name != app.node.config().instance.name && alive(app, one));
+    let others = instances
+        .iter()
+        .filter(|one| !is_own(app.node.config(), &one.name, &one.advertise) && alive(app, one));
     let asked = others.map(|one| async move {
         let part = part::<T>(app, &one.advertise, uri, headers).await;
-        part.inspect_err(|error| tracing::debug!(instance = one.name, error, "an instance did not answer"))
-            .ok()
+        part.map_err(|error| format!("instance {} at {}: {error}", one.name, one.advertise))
     });
-    join_all(asked).await.into_iter().flatten().collect()
+    gathered(join_all(asked).await)
 }
 
 async fn part<T: DeserializeOwned>(
@@ -151,4 +179,24 @@ async fn get(app: &App, advertise: &str, uri: &Uri, headers: &HeaderMap) -> Resu
 /// Whether an instance's last heartbeat is young enough.
 pub(super) fn alive(app: &App, instance: &Instance) -> bool {
     app.node.service().clock().now().wall.ms_since(instance.seen_at) < ALIVE_MS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instance_is_known_by_name_and_address() {
+        let mut config = Config::dev("/tmp/d".as_ref(), std::net::SocketAddr::from(([127, 0, 0, 1], 7420)));
+        config.instance.name = "host".to_owned();
+        assert!(is_own(&config, "host", "http://127.0.0.1:7420"));
+        assert!(!is_own(&config, "host", "http://127.0.0.1:7421"), "another one of the same machine");
+        assert!(!is_own(&config, "other", "http://127.0.0.1:7420"));
+    }
+
+    #[test]
+    fn who_does_not_answer_is_named() {
+        let gathered = gathered(vec![Ok(1), Err("shard 2".to_owned()), Ok(3)]);
+        assert_eq!((gathered.found, gathered.missing), (vec![1, 3], vec!["shard 2".to_owned()]));
+    }
 }

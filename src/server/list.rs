@@ -18,10 +18,13 @@ use crate::wire::time::format_time;
 
 use super::params::{NoParams, Params, parameter};
 use super::problem::Problem;
-use super::views::{RejectedView, TaskPage, TaskView, known_state, task_view};
+use super::views::{RejectedPage, RejectedView, TaskPage, TaskView, known_state, task_view};
 use super::{Answer, App, limits};
 
 const DAY_MS: i64 = 86_400_000;
+/// How far a list looks back and ahead when nothing is said: over all queues, and for one queue.
+const LOOK_MS: i64 = DAY_MS;
+const QUEUE_LOOK_MS: i64 = 7 * DAY_MS;
 /// Rows of one shard in one round: at least, and at most.
 const ROUND_ROWS_MIN: usize = 16;
 const ROUND_ROWS_MAX: usize = 1_000;
@@ -73,7 +76,7 @@ struct Start {
     at: Position,
 }
 
-/// List tasks by ready time, from `from` (default: a day ago) to before `to` (default: in a day).
+/// List tasks by ready time, from `from` (default: a day ago) to before `to` (default: in a day); of one queue, a week.
 /// Versions that a replace or reschedule put aside are left out unless `state=replaced` is asked for.
 /// A page may hold fewer tasks than asked for, and none; it is the last one when it has no `next_page_token`.
 #[utoipa::path(get, path = "/v1/tasks", params(("queue" = Option<String>, Query), ("state" = Option<String>, Query),
@@ -84,7 +87,8 @@ pub(super) async fn tasks(app: App, RawQuery(query): RawQuery) -> Answer<Json<Ta
     let known = ["queue", "state", "handler", "collection", "from", "to", "page_size", "page_token"];
     let params = Params::read(query.as_deref(), &known)?;
     let filter = Filter::read(&params)?;
-    let start = start(&params, app.node.service().clock().now().wall)?;
+    let look_ms = if filter.queue.is_some() { QUEUE_LOOK_MS } else { LOOK_MS };
+    let start = start(&params, app.node.service().clock().now().wall, look_ms)?;
     let all = app.node.cluster().shards;
     let shards = match &filter.queue {
         Some(queue) => vec![home_shard(queue, all)],
@@ -100,7 +104,7 @@ pub(super) async fn tasks(app: App, RawQuery(query): RawQuery) -> Answer<Json<Ta
     }))
 }
 
-fn start(params: &Params, now: Wall) -> Answer<Start> {
+fn start(params: &Params, now: Wall, look_ms: i64) -> Answer<Start> {
     let (from, to) = (params.time("from")?, params.time("to")?);
     if let Some(text) = params.text("page_token") {
         let start = token(text).ok_or_else(|| parameter("page_token", "is not one that was given out"))?;
@@ -109,8 +113,8 @@ fn start(params: &Params, now: Wall) -> Answer<Start> {
         }
         return Ok(start);
     }
-    let from = from.unwrap_or(now.plus_ms(-DAY_MS));
-    let to = to.unwrap_or(now.plus_ms(DAY_MS));
+    let from = from.unwrap_or(now.plus_ms(-look_ms));
+    let to = to.unwrap_or(now.plus_ms(look_ms));
     Ok(Start { from, to, at: Position { place: Place::start_of(from), shard: Shard(0) } })
 }
 
@@ -223,8 +227,8 @@ const REJECTED_PAGES_MAX: usize = 200;
 const VALUE_BYTES_MAX: usize = 4 * 1024;
 
 /// The newest rejected records, at most 100 a partition: embedded only; on Kafka read the rejected topic itself.
-#[utoipa::path(get, path = "/v1/rejected", responses((status = 200, body = Vec<RejectedView>), (status = 501, body = Problem)))]
-pub(super) async fn rejected(app: App, _: NoParams) -> Answer<Json<Vec<RejectedView>>> {
+#[utoipa::path(get, path = "/v1/rejected", responses((status = 200, body = RejectedPage), (status = 501, body = Problem)))]
+pub(super) async fn rejected(app: App, _: NoParams) -> Answer<Json<RejectedPage>> {
     let Some(log) = app.node.embedded_log() else {
         let config = app.node.config();
         let topic = Topic::Rejected.name(&config.topics.prefix);
@@ -237,7 +241,7 @@ pub(super) async fn rejected(app: App, _: NoParams) -> Answer<Json<Vec<RejectedV
     for partition in 0..app.node.cluster().shards {
         found.extend(newest_rejected(log, partition).await?.iter().map(rejected_view));
     }
-    Ok(Json(found))
+    Ok(Json(RejectedPage { rejected: found }))
 }
 
 async fn newest_rejected(log: &EmbeddedLog, partition: u32) -> Answer<Vec<Record>> {

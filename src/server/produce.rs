@@ -2,21 +2,22 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderName, StatusCode};
 use bytes::Bytes;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
+use tokio::time::Instant;
 
 use crate::log::Message;
-use crate::model::{Decision, Event, EventRow, TaskId, TaskKey, Verb, home_shard};
+use crate::model::{Decision, Event, EventRow, TaskId, TaskKey, TaskState, Verb, home_shard};
 use crate::store;
 use crate::wire::event::{decode_plain, request};
 
 use super::params::{header, preferred_wait};
 use super::problem::Problem;
+use super::tasks::state_of;
 use super::views::{Accepted, DecisionView};
 use super::{Answer, App, LOOK_AGAIN, limits};
 
@@ -31,45 +32,87 @@ pub(super) struct Sent {
 }
 
 /// Checks and writes one event, as a producer would. A task without an id gets one, so that the answer can name it.
-pub(super) async fn send(app: &App, body: Bytes, headers: &HeaderMap) -> Answer<Sent> {
+pub(super) async fn send(app: &App, body: Bytes, asked: Asked<'_>) -> Answer<Sent> {
     let now = app.node.service().clock().now().wall;
     let mut event = decode_plain(&body, now, app.node.rules()).map_err(Problem::from)?;
-    let idempotency_key = idempotency_key(headers)?;
     let mut value = body;
     if event.id.is_none() {
-        let id = made_id(idempotency_key)?;
+        let id = made_id(asked.key)?;
         value = with_id(&value, &id);
         event.id = Some(id);
     }
     let key = key_of(&event)?;
-    // A trace context that cannot be read is as good as none: tracing never costs a task.
-    let traceparent = header(headers, &HeaderName::from_static("traceparent")).ok().flatten();
-    let mut message = request::message(&event, value, traceparent);
-    if let Some(given) = idempotency_key {
-        message = as_cloud_event(message, &event.verb, given);
+    let mut message = request::message(&event, value, asked.traceparent);
+    if let Some(key) = asked.key {
+        message = as_cloud_event(message, &event.verb, key);
     }
     message.partition = Some(home_shard(&key.queue, app.node.cluster().shards).0);
     let written = app.node.producer().produce(message).await.map_err(Problem::from)?;
     Ok(Sent { key, partition: written.partition, offset: written.offset })
 }
 
-fn idempotency_key(headers: &HeaderMap) -> Answer<Option<&str>> {
-    let given = header(headers, &HeaderName::from_static("idempotency-key"))?;
-    if given.is_some_and(|key| key.is_empty() || key.len() > limits::IDEMPOTENCY_KEY_BYTES_MAX) {
-        let most = limits::IDEMPOTENCY_KEY_BYTES_MAX;
-        let detail = format!("The header Idempotency-Key must have 1 to {most} bytes.");
-        return Err(Problem::bad_request("invalid_header", detail));
+/// What the headers of a request ask of its events.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<'h> {
+    key: Option<Key<'h>>,
+    traceparent: Option<&'h str>,
+}
+
+/// An idempotency key; of a batch each line has its own.
+#[derive(Clone, Copy)]
+struct Key<'h> {
+    given: &'h str,
+    line: Option<usize>,
+}
+
+impl<'h> Asked<'h> {
+    /// Reads the headers.
+    ///
+    /// # Errors
+    /// The idempotency key is none.
+    pub(super) fn read(headers: &'h HeaderMap) -> Answer<Asked<'h>> {
+        let given = header(headers, &HeaderName::from_static("idempotency-key"))?;
+        if given.is_some_and(|key| key.is_empty() || key.len() > limits::IDEMPOTENCY_KEY_BYTES_MAX) {
+            let most = limits::IDEMPOTENCY_KEY_BYTES_MAX;
+            let detail = format!("The header Idempotency-Key must have 1 to {most} bytes.");
+            return Err(Problem::bad_request("invalid_header", detail));
+        }
+        // A trace context that cannot be read is as good as none: tracing never costs a task.
+        let traceparent = header(headers, &HeaderName::from_static("traceparent")).ok().flatten();
+        Ok(Asked { key: given.map(|given| Key { given, line: None }), traceparent })
     }
-    Ok(given)
+
+    /// For a line of a batch, counted from 1.
+    pub(super) fn of_line(self, line: usize) -> Asked<'h> {
+        Asked { key: self.key.map(|key| Key { line: Some(line), ..key }), ..self }
+    }
+}
+
+impl Key<'_> {
+    /// A CloudEvents id. Keys are per verb: a cancel under the key of its schedule event is no repeat of that.
+    fn event_id(self, verb: &str) -> String {
+        match self.line {
+            None => format!("{verb}:{}", self.given),
+            Some(line) => format!("{verb}/{line}:{}", self.given),
+        }
+    }
+
+    /// What the id of a task is made from that has none. No key contains a line end.
+    fn seed(self) -> String {
+        match self.line {
+            None => self.given.to_owned(),
+            Some(line) => format!("{line}\n{}", self.given),
+        }
+    }
 }
 
 /// A new id; the same for the same `Idempotency-Key`, so that sending again is found to be a repeat.
-fn made_id(idempotency_key: Option<&str>) -> Answer<TaskId> {
+fn made_id(key: Option<Key<'_>>) -> Answer<TaskId> {
     use sha2::Digest as _;
-    let text = match idempotency_key {
+    let text = match key {
         None => uuid::Uuid::new_v4().to_string(),
         Some(key) => {
-            let hash = sha2::Sha256::digest(key.as_bytes());
+            let hash = sha2::Sha256::digest(key.seed().as_bytes());
             hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
         }
     };
@@ -83,11 +126,12 @@ fn with_id(body: &Bytes, id: &TaskId) -> Bytes {
     Bytes::from(format!("{{\"id\":\"{id}\",{inner}"))
 }
 
-/// The record as a CloudEvent whose id is the idempotency key: intake takes two of a task for one, whatever they ask.
-fn as_cloud_event(mut message: Message, verb: &Verb, key: &str) -> Message {
+/// The record as a CloudEvent with an id of the key: intake takes two of one id for one, whatever their content.
+fn as_cloud_event(mut message: Message, verb: &Verb, key: Key<'_>) -> Message {
     let kind = format!("dueline.task.{}.v1", verb.word());
+    let id = key.event_id(verb.word());
     let attributes =
-        [("ce_specversion", "1.0"), ("ce_type", &kind), ("ce_source", EVENT_SOURCE), ("ce_id", key)];
+        [("ce_specversion", "1.0"), ("ce_type", &kind), ("ce_source", EVENT_SOURCE), ("ce_id", &id)];
     let header =
         |(name, value): (&str, &str)| (name.to_owned(), Some(Bytes::copy_from_slice(value.as_bytes())));
     message.headers.extend(attributes.into_iter().map(header));
@@ -144,11 +188,16 @@ fn key_of(event: &Event) -> Answer<TaskKey> {
     Ok(TaskKey { queue, id })
 }
 
+/// Until when an answer may wait for its decision; `None` = it is given at once.
+pub(super) fn wait_until(headers: &HeaderMap) -> Option<Instant> {
+    preferred_wait(headers).map(|wait| Instant::now() + wait)
+}
+
 /// The answer to a schedule event: at once, or when it is decided.
-pub(super) async fn answer(app: &App, sent: Sent, headers: &HeaderMap) -> Answer<(StatusCode, Accepted)> {
-    let decided = match preferred_wait(headers) {
+pub(super) async fn answer(app: &App, sent: Sent, until: Option<Instant>) -> Answer<(StatusCode, Accepted)> {
+    let decided = match until {
         None => None,
-        Some(wait) => decision(app, &sent, wait).await?,
+        Some(until) => decision(app, &sent, until).await?,
     };
     let Some(Decided { row, refused }) = decided else {
         return Ok((StatusCode::ACCEPTED, sent.accepted(None)));
@@ -160,7 +209,7 @@ pub(super) async fn answer(app: &App, sent: Sent, headers: &HeaderMap) -> Answer
         | Decision::Repeated
         | Decision::Kept
         | Decision::CancelledBefore => StatusCode::OK,
-        Decision::TooLate => return Err(too_late(&sent.key)),
+        Decision::TooLate => return Err(too_late(app, &sent.key).await),
         Decision::Unknown => return Err(unknown(&sent.key)),
         Decision::Conflict => {
             let detail = "Another task of this id is unfinished, and on_conflict is reject.";
@@ -182,9 +231,26 @@ impl Sent {
     }
 }
 
-fn too_late(key: &TaskKey) -> Problem {
-    let detail = format!("Task {} of queue {} has started or ended.", key.id, key.queue);
+/// Refuses a change in the words of what the task is now: it may have moved on since the decision.
+async fn too_late(app: &App, key: &TaskKey) -> Problem {
+    let state = state_of(app, key).await.ok();
+    let now = state.as_deref().map_or("has started or ended", why_too_late);
+    let detail = format!("Task {} of queue {} {now}.", key.id, key.queue);
     Problem::new(StatusCode::CONFLICT, "too_late", detail)
+}
+
+fn why_too_late(state: &str) -> &'static str {
+    let is = |other: TaskState| state == other.word();
+    match state {
+        _ if is(TaskState::Cancelled) => "is cancelled and will not run: schedule it again if it shall",
+        _ if is(TaskState::Running) => "has started and is running",
+        _ if is(TaskState::Retrying) => "has started: it is between two attempts",
+        _ if is(TaskState::Succeeded) => "has ended: it succeeded",
+        _ if is(TaskState::Dead) => "has ended: it is dead",
+        _ if is(TaskState::Expired) => "was not started before it expired, and is closed",
+        _ if is(TaskState::Skipped) => "was skipped, as it was too late, and is closed",
+        _ => "had started or ended when this was decided",
+    }
 }
 
 fn unknown(key: &TaskKey) -> Problem {
@@ -201,7 +267,7 @@ struct Decided {
 }
 
 /// Looks for the row of the event until it is there or the wait is over.
-async fn decision(app: &App, sent: &Sent, wait: Duration) -> Answer<Option<Decided>> {
+async fn decision(app: &App, sent: &Sent, until: Instant) -> Answer<Option<Decided>> {
     let look = async {
         loop {
             match app.node.store().history(sent.key.clone(), limits::HISTORY_MAX).await {
@@ -217,7 +283,7 @@ async fn decision(app: &App, sent: &Sent, wait: Duration) -> Answer<Option<Decid
             tokio::time::sleep(LOOK_AGAIN).await;
         }
     };
-    match tokio::time::timeout(wait, look).await {
+    match tokio::time::timeout_at(until, look).await {
         Ok(Ok(decided)) => Ok(Some(decided)),
         Ok(Err(error)) => Err(Problem::from(error)),
         Err(_) => Ok(None),
@@ -257,7 +323,16 @@ pub(super) fn expect_schedule(app: &App, body: &[u8]) -> Answer<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::without_type;
+    use super::{Key, without_type};
+
+    #[test]
+    fn a_key_names_one_event_for_each_verb_and_line() {
+        let (alone, line) = (Key { given: "1:k", line: None }, Key { given: "k", line: Some(1) });
+        let ids = ["schedule", "cancel"].map(|verb| [alone.event_id(verb), line.event_id(verb)]).concat();
+        let different: std::collections::BTreeSet<&String> = ids.iter().collect();
+        assert_eq!(different.len(), 4, "{ids:?}");
+        assert_ne!(alone.seed(), line.seed());
+    }
 
     #[test]
     fn the_type_is_taken_out_and_values_stay_as_they_were_sent() {

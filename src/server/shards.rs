@@ -9,12 +9,14 @@ use axum::response::{IntoResponse, Response};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 
 use crate::engine;
-use crate::model::{QueueName, Shard, home_shard};
+use crate::model::{QueueName, Shard, Wall, home_shard};
 use crate::wire::time::format_time;
 
 use super::params::{NoParams, Params, QueuePath};
 use super::problem::Problem;
-use super::views::{HandlerView, InstanceView, QueuePage, QueueView, ShardView};
+use super::views::{
+    HandlerPage, HandlerView, InstancePage, InstanceView, QueuePage, QueueView, ShardPage, ShardView,
+};
 use super::{Answer, App, hop, limits};
 
 /// Queues with ready tasks, by name, over all instances.
@@ -31,12 +33,15 @@ pub(super) async fn queues(
     let wrong = |error| super::params::parameter("page_token", &format!("{error}"));
     let after = params.text("page_token").map(QueueName::new).transpose().map_err(wrong)?;
     let own = hop::ask_all(&app, move |engine| engine.queues(after.as_ref(), size + 1)).await;
+    let others = hop::ask_others::<QueuePage>(&app, &uri, &headers).await;
+    let mut missing = [own.missing, others.missing].concat();
     let mut found: Vec<QueueView> = Vec::new();
-    for (shard, queues) in own {
+    for (shard, queues) in own.found {
         found.extend(queues.iter().map(|queue| view_of(&app, shard, queue)));
     }
-    for page in hop::ask_others::<QueuePage>(&app, &uri, &headers).await {
+    for page in others.found {
         found.extend(page.queues);
+        missing.extend(page.missing);
     }
     found.sort_by(|a, b| a.queue.cmp(&b.queue));
     // Two may think they own a shard for a moment.
@@ -44,7 +49,7 @@ pub(super) async fn queues(
     let next_page_token = found.get(size).is_some().then(|| found[size - 1].queue.clone());
     // A part keeps one more than the page, so that whoever asked for it knows that there are more.
     found.truncate(size + usize::from(headers.contains_key(hop::HOP)));
-    Ok(Json(QueuePage { queues: found, next_page_token }))
+    Ok(Json(QueuePage { queues: found, next_page_token, missing }))
 }
 
 fn view_of(app: &App, shard: Shard, queue: &engine::QueueView) -> QueueView {
@@ -82,16 +87,19 @@ pub(super) async fn queue(
 }
 
 /// Every shard: its owner, epoch, progress.
-#[utoipa::path(get, path = "/v1/shards", responses((status = 200, body = Vec<ShardView>), (status = 503, body = Problem)))]
+#[utoipa::path(get, path = "/v1/shards", responses((status = 200, body = ShardPage)))]
 pub(super) async fn shards(
     app: App,
     _: NoParams,
     OriginalUri(uri): OriginalUri,
     headers: HeaderMap,
-) -> Answer<Json<Vec<ShardView>>> {
-    let mut known: BTreeMap<u32, ShardView> = own_shards(&app).await;
-    for others in hop::ask_others::<Vec<ShardView>>(&app, &uri, &headers).await {
-        for view in others {
+) -> Answer<Json<ShardPage>> {
+    let (mut known, mut missing) = own_shards(&app).await;
+    let others = hop::ask_others::<ShardPage>(&app, &uri, &headers).await;
+    missing.extend(others.missing);
+    for page in others.found {
+        missing.extend(page.missing);
+        for view in page.shards {
             // Two may think they own a shard for a moment: the higher epoch does.
             let newer = known.get(&view.shard).is_none_or(|own| own.epoch < view.epoch);
             if newer {
@@ -100,39 +108,39 @@ pub(super) async fn shards(
         }
     }
     if !headers.contains_key(hop::HOP) {
-        let missing: Vec<u32> =
+        let unheard: Vec<u32> =
             (0..app.node.cluster().shards).filter(|shard| !known.contains_key(shard)).collect();
-        let read = stream::iter(missing).map(|shard| from_store(&app, Shard(shard)));
+        let read = stream::iter(unheard).map(|shard| from_store(&app, Shard(shard)));
         let read: Vec<ShardView> = read.buffered(limits::SHARDS_AT_ONCE).try_collect().await?;
         known.extend(read.into_iter().map(|view| (view.shard, view)));
     }
-    Ok(Json(known.into_values().collect()))
+    Ok(Json(ShardPage { shards: known.into_values().collect(), missing }))
 }
 
-/// The shards that this instance holds or is taking.
-async fn own_shards(app: &App) -> BTreeMap<u32, ShardView> {
+/// The shards that this instance holds or is taking, and those that did not say.
+async fn own_shards(app: &App) -> (BTreeMap<u32, ShardView>, Vec<String>) {
     let now = app.node.service().clock().now().boot;
-    let views = hop::ask_all(app, move |engine| engine.shard_view(now)).await;
-    let held = views.into_iter().filter(|(_, view)| !matches!(view.phase, "idle" | "fenced"));
+    let asked = hop::ask_all(app, move |engine| engine.shard_view(now)).await;
+    let held = asked.found.into_iter().filter(|(_, view)| !matches!(view.phase, "idle" | "fenced"));
     let shown = stream::iter(held).map(|(shard, view)| async move {
         let end = tokio::time::timeout(limits::ASK_TIMEOUT, app.node.consumer().end(shard)).await;
         let next = end.ok().and_then(Result::ok).map(|end| end.next);
         (shard.0, shard_view(app, shard, &view, next))
     });
-    shown.buffered(limits::SHARDS_AT_ONCE).collect().await
+    (shown.buffered(limits::SHARDS_AT_ONCE).collect().await, asked.missing)
 }
 
 /// `next` is the end of the shard's log, if that could be asked for.
 fn shard_view(app: &App, shard: Shard, view: &engine::ShardView, next: Option<u64>) -> ShardView {
-    let behind = next.or(view.log_end).map_or(0, |target| target.saturating_sub(view.next_offset));
+    let behind = next.or(view.log_end).map(|end| end.saturating_sub(view.next_offset));
     ShardView {
         shard: shard.0,
         owner: Some(app.node.config().instance.name.clone()),
         epoch: view.epoch.0,
         phase: view.phase.to_owned(),
         applied: i64::try_from(view.next_offset).unwrap_or(i64::MAX) - 1,
-        lag: behind.max(view.backlog as u64),
-        watermark: format_time(view.watermark),
+        lag: behind.map(|behind| behind.max(view.backlog as u64)),
+        watermark: watermark(view.watermark),
         tasks_in_memory: view.tasks,
     }
 }
@@ -148,15 +156,20 @@ async fn from_store(app: &App, shard: Shard) -> Answer<ShardView> {
         epoch: row.epoch.0,
         phase: if free { "free" } else { "unknown" }.to_owned(),
         applied: progress.as_ref().map_or(-1, |p| i64::try_from(p.next_offset).unwrap_or(i64::MAX) - 1),
-        lag: 0,
-        watermark: format_time(progress.map_or(crate::model::Wall::MIN, |p| p.watermark)),
+        lag: None,
+        watermark: progress.and_then(|progress| watermark(progress.watermark)),
         tasks_in_memory: 0,
     })
 }
 
+/// A watermark that was not set yet is no time.
+fn watermark(at: Wall) -> Option<String> {
+    (at > Wall::MIN).then(|| format_time(at))
+}
+
 /// Every instance with a heartbeat in the last hour.
-#[utoipa::path(get, path = "/v1/instances", responses((status = 200, body = Vec<InstanceView>), (status = 503, body = Problem)))]
-pub(super) async fn instances(app: App, _: NoParams) -> Answer<Json<Vec<InstanceView>>> {
+#[utoipa::path(get, path = "/v1/instances", responses((status = 200, body = InstancePage)))]
+pub(super) async fn instances(app: App, _: NoParams) -> Answer<Json<InstancePage>> {
     let instances = app.node.store().instances().await?;
     let view = |one: crate::store::Instance| InstanceView {
         alive: hop::alive(&app, &one),
@@ -167,12 +180,12 @@ pub(super) async fn instances(app: App, _: NoParams) -> Answer<Json<Vec<Instance
         started_at: format_time(one.started_at),
         seen_at: format_time(one.seen_at),
     };
-    Ok(Json(instances.into_iter().map(view).collect()))
+    Ok(Json(InstancePage { instances: instances.into_iter().map(view).collect() }))
 }
 
 /// The handlers of this instance.
-#[utoipa::path(get, path = "/v1/handlers", responses((status = 200, body = Vec<HandlerView>)))]
-pub(super) async fn handlers(app: App, _: NoParams) -> Json<Vec<HandlerView>> {
+#[utoipa::path(get, path = "/v1/handlers", responses((status = 200, body = HandlerPage)))]
+pub(super) async fn handlers(app: App, _: NoParams) -> Json<HandlerPage> {
     let view = |(name, kind, policy): (&crate::model::HandlerName, &'static str, crate::dispatch::Policy)| {
         HandlerView {
             name: name.to_string(),
@@ -182,5 +195,5 @@ pub(super) async fn handlers(app: App, _: NoParams) -> Json<Vec<HandlerView>> {
             max_attempts: policy.retry.max_attempts,
         }
     };
-    Json(app.node.registry().handlers().map(view).collect())
+    Json(HandlerPage { handlers: app.node.registry().handlers().map(view).collect() })
 }

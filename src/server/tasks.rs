@@ -14,24 +14,20 @@ use crate::model::{Decision, Place, Shard, TaskKey, TaskState, Wall};
 use crate::wire::event::request::ScheduleRequest;
 use crate::wire::time::format_time;
 
-use super::body::Body;
+use super::body::{Body, Lines, expect_object};
 use super::params::{NoParams, TaskPath};
 use super::problem::Problem;
-use super::produce::{answer, expect_schedule, send};
+use super::produce::{Asked, Sent, answer, expect_schedule, send, wait_until};
 use super::views::{Accepted, DecisionView, ExplainView, ReasonView, TaskView, task_view};
 use super::{Answer, App, hop, limits};
 
 /// Schedule a task. The body is a schedule event; without `id` one is made (the same for the same `Idempotency-Key`).
 /// With `Prefer: wait=N` the answer comes when the event is decided, after at most N seconds.
-/// An event with the same `Idempotency-Key` as the task's newest one is a repeat, whatever it asks for.
-#[utoipa::path(post, path = "/v1/tasks", request_body = ScheduleRequest, params(
-    ("Prefer" = Option<String>, Header, description = "`wait=N`: wait for the decision, at most 30 seconds"),
-    ("Idempotency-Key" = Option<String>, Header, description = "1 to 255 bytes: the id of the event"),
-    ("traceparent" = Option<String>, Header, description = "W3C trace context, passed on to the handler")), responses(
+/// A schedule event with the same `Idempotency-Key` as the task's newest event is a repeat, whatever its content.
+#[utoipa::path(post, path = "/v1/tasks", request_body = ScheduleRequest, params(EventHeaders), responses(
     (status = 202, body = Accepted, description = "Accepted: it will run"),
     (status = 201, body = Accepted, description = "Stored"),
-    (status = 200, body = Accepted, description = "A repeat: nothing changed"),
-    (status = 400, body = Problem), (status = 409, body = Problem), (status = 503, body = Problem)))]
+    (status = 200, body = Accepted, description = "A repeat: nothing changed"), (status = 409, body = Problem)))]
 pub(super) async fn schedule(
     app: App,
     _: NoParams,
@@ -39,16 +35,45 @@ pub(super) async fn schedule(
     Body(body): Body,
 ) -> Answer<Response> {
     expect_schedule(&app, &body)?;
-    let sent = send(&app, body, &headers).await?;
-    let (status, accepted) = answer(&app, sent, &headers).await?;
+    let sent = send(&app, body, Asked::read(&headers)?).await?;
+    let (status, accepted) = answer(&app, sent, wait_until(&headers)).await?;
     Ok((status, Json(accepted)).into_response())
 }
 
+/// What every request that writes events may say in its headers.
+#[derive(utoipa::IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "describes headers, which are read by name")]
+struct EventHeaders {
+    /// `wait=N`: wait for what is decided, at most 30 seconds.
+    #[param(rename = "Prefer")]
+    prefer: Option<String>,
+    /// 1 to 255 bytes: an event sent again under its key changes nothing. Each verb has its own keys.
+    #[param(rename = "Idempotency-Key")]
+    idempotency_key: Option<String>,
+    /// W3C trace context, passed on to the handler.
+    traceparent: Option<String>,
+}
+
+/// The task that a path names.
+#[derive(utoipa::IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "describes a path, which is read by its segments")]
+struct TaskName {
+    /// Its queue, percent-encoded.
+    queue: String,
+    /// Its id, percent-encoded.
+    id: String,
+}
+
 /// Schedule, cancel and reschedule many at once: one event a line; one answer a line, in the same order. A bad line never stops the others.
+/// Each line has a key of its own, made from the `Idempotency-Key` and its number among the lines that are not empty:
+/// send the same lines again. A wait is one for all lines.
 #[utoipa::path(post, path = "/v1/tasks:batch", request_body(content = String, content_type = "application/x-ndjson"),
-    responses((status = 200, description = "One Accepted or Problem a line", content_type = "application/x-ndjson"),
-    (status = 413, body = Problem)))]
-pub(super) async fn batch(app: App, _: NoParams, Body(body): Body) -> Answer<Response> {
+    params(EventHeaders),
+    responses((status = 200, description = "One Accepted or Problem a line", content_type = "application/x-ndjson")))]
+pub(super) async fn batch(app: App, _: NoParams, headers: HeaderMap, Lines(body): Lines) -> Answer<Response> {
+    let asked = Asked::read(&headers)?;
     let lines: Vec<Bytes> = body
         .split(|byte| *byte == b'\n')
         .map(<[u8]>::trim_ascii)
@@ -60,16 +85,15 @@ pub(super) async fn batch(app: App, _: NoParams, Body(body): Body) -> Answer<Res
             format!("A batch has at most {} lines, this one {}.", limits::BATCH_LINES_MAX, lines.len());
         return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_many_lines", detail));
     }
-    let headers = HeaderMap::new();
-    let sends = stream::iter(lines).map(|line| async {
-        match send(&app, line, &headers).await {
-            Ok(sent) => {
-                answer(&app, sent, &headers).await.map(|(_, accepted)| serde_json::to_string(&accepted))
-            }
-            Err(problem) => Err(problem),
-        }
+    let numbered = lines.into_iter().zip(1..);
+    let sends = stream::iter(numbered).map(|(line, number)| send(&app, line, asked.of_line(number)));
+    // All are written before any is waited for: a wait holds up no line behind it.
+    let sent: Vec<Answer<Sent>> = sends.buffered(limits::BATCH_IN_FLIGHT_MAX).collect().await;
+    let until = wait_until(&headers);
+    let waits = stream::iter(sent).map(|sent| async {
+        answer(&app, sent?, until).await.map(|(_, accepted)| serde_json::to_string(&accepted))
     });
-    let answers: Vec<_> = sends.buffered(limits::BATCH_IN_FLIGHT_MAX).collect().await;
+    let answers: Vec<_> = waits.buffered(limits::BATCH_IN_FLIGHT_MAX).collect().await;
     let mut text = String::new();
     for one in answers {
         let line = match one {
@@ -83,7 +107,7 @@ pub(super) async fn batch(app: App, _: NoParams, Body(body): Body) -> Answer<Res
 }
 
 /// Show a task: its state, every attempt, its result, and every event about it.
-#[utoipa::path(get, path = "/v1/tasks/{queue}/{id}", params(("queue" = String, Path), ("id" = String, Path)), responses(
+#[utoipa::path(get, path = "/v1/tasks/{queue}/{id}", params(TaskName), responses(
     (status = 200, body = TaskView), (status = 404, body = Problem), (status = 503, body = Problem)))]
 pub(super) async fn show(app: App, TaskPath(key): TaskPath, _: NoParams) -> Answer<Json<TaskView>> {
     let found = find(&app, &key).await?;
@@ -123,6 +147,14 @@ async fn find(app: &App, key: &TaskKey) -> Answer<Found> {
     Ok(Found { view, shard, place })
 }
 
+/// The state of a task at this moment.
+///
+/// # Errors
+/// No such task is known, or the store does not answer.
+pub(super) async fn state_of(app: &App, key: &TaskKey) -> Answer<String> {
+    Ok(find(app, key).await?.view.state)
+}
+
 /// Why, in the caller's words.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -148,9 +180,7 @@ pub(super) struct RescheduleBody {
 }
 
 /// Cancel a task. With `Prefer: wait=N`: 200 when it was in time, 409 `too_late` when not.
-#[utoipa::path(post, path = "/v1/tasks/{queue}/{id}/cancel", params(("queue" = String, Path), ("id" = String, Path),
-    ("Prefer" = Option<String>, Header, description = "`wait=N`: wait for the decision, at most 30 seconds"),
-    ("Idempotency-Key" = Option<String>, Header, description = "1 to 255 bytes: the id of the event")),
+#[utoipa::path(post, path = "/v1/tasks/{queue}/{id}/cancel", params(TaskName, EventHeaders),
     request_body = CancelBody, responses((status = 202, body = Accepted), (status = 200, body = Accepted),
     (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub(super) async fn cancel(
@@ -166,9 +196,7 @@ pub(super) async fn cancel(
 }
 
 /// Run a task at another time. With `Prefer: wait=N`: 200 when it was in time, 409 `too_late` when not.
-#[utoipa::path(post, path = "/v1/tasks/{queue}/{id}/reschedule", params(("queue" = String, Path), ("id" = String, Path),
-    ("Prefer" = Option<String>, Header, description = "`wait=N`: wait for the decision, at most 30 seconds"),
-    ("Idempotency-Key" = Option<String>, Header, description = "1 to 255 bytes: the id of the event")),
+#[utoipa::path(post, path = "/v1/tasks/{queue}/{id}/reschedule", params(TaskName, EventHeaders),
     request_body = RescheduleBody, responses((status = 202, body = Accepted), (status = 200, body = Accepted),
     (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub(super) async fn reschedule(
@@ -193,6 +221,7 @@ fn read<T: serde::de::DeserializeOwned>(body: &Bytes) -> Answer<T> {
         return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", detail));
     }
     let text: &[u8] = if body.trim_ascii().is_empty() { b"{}" } else { body };
+    expect_object(text)?;
     serde_json::from_slice(text)
         .map_err(|error| Problem::bad_request("invalid_body", format!("The body: {error}.")).at(""))
 }
@@ -208,13 +237,13 @@ async fn change(
             event[name] = value.into();
         }
     }
-    let sent = send(app, Bytes::from(event.to_string()), headers).await?;
-    let (status, accepted) = answer(app, sent, headers).await?;
+    let sent = send(app, Bytes::from(event.to_string()), Asked::read(headers)?).await?;
+    let (status, accepted) = answer(app, sent, wait_until(headers)).await?;
     Ok((status, Json(accepted)).into_response())
 }
 
 /// Why a task is not running: every reason, and the earliest time it can start. Asked of the shard's owner.
-#[utoipa::path(get, path = "/v1/tasks/{queue}/{id}/explain", params(("queue" = String, Path), ("id" = String, Path)),
+#[utoipa::path(get, path = "/v1/tasks/{queue}/{id}/explain", params(TaskName),
     responses((status = 200, body = ExplainView), (status = 404, body = Problem), (status = 503, body = Problem)))]
 pub(super) async fn explain(
     app: App,

@@ -358,6 +358,19 @@ pub(super) struct QueuePage {
     /// Give it as `page_token` for what follows; absent at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) next_page_token: Option<String>,
+    /// Instances and shards that did not answer, and why: their queues are not among these.
+    #[serde(default)]
+    pub(super) missing: Vec<String>,
+}
+
+/// All shards.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub(super) struct ShardPage {
+    /// The shards, by number.
+    pub(super) shards: Vec<ShardView>,
+    /// Instances and shards that did not answer, and why: what is said of their shards is from the store.
+    #[serde(default)]
+    pub(super) missing: Vec<String>,
 }
 
 /// A shard.
@@ -374,10 +387,10 @@ pub(super) struct ShardView {
     pub(super) phase: String,
     /// The last applied offset, -1 for none.
     pub(super) applied: i64,
-    /// Records accepted and not applied.
-    pub(super) lag: u64,
-    /// Every task ready at or before this is finished.
-    pub(super) watermark: String,
+    /// Records accepted and not applied; null when that is not known.
+    pub(super) lag: Option<u64>,
+    /// Every task ready at or before this is finished; null when the shard has none yet.
+    pub(super) watermark: Option<String>,
     /// Tasks in memory.
     pub(super) tasks_in_memory: usize,
 }
@@ -401,6 +414,20 @@ pub(super) struct InstanceView {
     pub(super) alive: bool,
 }
 
+/// The instances.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub(super) struct InstancePage {
+    /// Those with a heartbeat in the last hour.
+    pub(super) instances: Vec<InstanceView>,
+}
+
+/// The handlers.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub(super) struct HandlerPage {
+    /// Those of the instance that answers.
+    pub(super) handlers: Vec<HandlerView>,
+}
+
 /// A handler.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub(super) struct HandlerView {
@@ -414,6 +441,13 @@ pub(super) struct HandlerView {
     pub(super) timeout_ms: u64,
     /// Attempts in all.
     pub(super) max_attempts: u32,
+}
+
+/// Rejected records.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub(super) struct RejectedPage {
+    /// The newest of each partition.
+    pub(super) rejected: Vec<RejectedView>,
 }
 
 /// A record that was rejected.

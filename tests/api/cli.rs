@@ -1,8 +1,10 @@
 //! The command line: exit codes that scripts rely on, output that programs read.
 
+use std::process::Command;
+
 use serde_json::{Value, json};
 
-use super::dev::{Dev, dueline};
+use super::dev::{DUELINE, Dev, dueline, run};
 use super::sink::Sink;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -122,6 +124,41 @@ fn a_bad_config_is_told_with_the_nearest_key() {
     let shown = dueline(&["config", "show", "--config", path]);
     let line = shown.out.lines().find(|line| line.starts_with("lease"));
     assert!(line.is_some_and(|line| line.contains("9s") && line.contains(path)), "{line:?}");
+}
+
+#[test]
+fn a_variable_that_is_not_utf8_is_refused_and_others_are_none_of_our_business() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let broken = std::ffi::OsStr::from_bytes(b"\xff");
+    let checked = |name: &str| run(Command::new(DUELINE).args(["config", "check"]).env(name, broken));
+    let ran = checked("DUELINE_LOG");
+    assert!(ran.code == 2 && ran.err.contains("DUELINE_LOG: is not UTF-8"), "{ran:?}");
+    assert_eq!(checked("OTHER").code, 0);
+}
+
+#[test]
+fn dev_refuses_a_config_that_is_wrong() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let dev = || {
+        let mut command = Command::new(DUELINE);
+        command.args(["dev", "--listen", "127.0.0.1:0", "--data"]).arg(dir.path().join("data"));
+        command
+    };
+    let ran = run(dev().env("DUELINE_LOG", "dueline=loud"));
+    assert!(ran.code == 2 && ran.err.contains("DUELINE_LOG"), "{ran:?}");
+    let ran = run(dev().args(["--config", "/nowhere/dueline.toml"]));
+    assert!(ran.code == 2 && ran.err.contains("/nowhere/dueline.toml"), "{ran:?}");
+}
+
+#[test]
+fn lists_are_one_object_a_line_and_a_dry_run_needs_no_verb() {
+    let lines = dueline(&["config", "show", "-o", "jsonl"]).out;
+    let objects =
+        lines.lines().filter(|line| serde_json::from_str::<Value>(line).is_ok_and(|one| one.is_object()));
+    assert!(lines.lines().count() > 10 && objects.count() == lines.lines().count(), "{lines}");
+    let ran = dueline(&["migrate", "--dry-run"]);
+    assert!(ran.code == 2 && ran.err.contains("cassandra.nodes is not set"), "{ran:?}");
+    assert_eq!(dueline(&["migrate"]).code, 2);
 }
 
 #[test]

@@ -102,7 +102,11 @@ impl Dev {
         body: impl Into<reqwest::Body>,
         headers: &[(&str, &str)],
     ) -> Answer {
-        let mut request = self.http.request(method, format!("http://{}{path}", self.address)).body(body);
+        let mut request =
+            self.http.request(method.clone(), format!("http://{}{path}", self.address)).body(body);
+        if method == Method::POST && headers.iter().all(|(name, _)| *name != "content-type") {
+            request = request.header("content-type", "application/json");
+        }
         for (name, value) in headers {
             request = request.header(*name, *value);
         }

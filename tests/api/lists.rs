@@ -79,9 +79,35 @@ async fn a_queue_names_its_head_and_shards_tell_how_far_they_are() {
     assert_eq!((&queue["head"], &queue["next_try"]), (&json!("head"), &head["next_at"]));
     assert_eq!((&queue["head_ready_at"], &queue["shard"]), (&head["ready_at"], &head["shard"]));
     let shards = dev.get("/v1/shards").await.json;
-    let own =
-        &shards[head["shard"].as_u64().and_then(|shard| usize::try_from(shard).ok()).expect("a number")];
+    let own = &shards["shards"]
+        [head["shard"].as_u64().and_then(|shard| usize::try_from(shard).ok()).expect("a number")];
     assert_eq!((&own["applied"], &own["lag"], &own["phase"]), (&json!(0), &json!(0), &json!("running")));
     let nothing = dev.get("/v1/queues/nothing").await.json;
     assert_eq!((&nothing["ready"], &nothing["head"]), (&json!(0), &Value::Null));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_says_when_it_looked_and_looks_further_for_one_queue() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let dev = Dev::start(dir.path()).await;
+    for (id, collection) in [("one", "red"), ("two", "blue")] {
+        let task =
+            json!({"queue": "w", "id": id, "delay": "72h", "handler": "log", "collection": collection});
+        assert_eq!(dev.post("/v1/tasks", &task).await.status, 201);
+    }
+    assert_eq!(listed(&dev, "", 10).await.len(), 0, "further than a day ahead");
+    assert_eq!(listed(&dev, "&queue=w", 10).await.len(), 2);
+    let none = dev.cli(&["task", "list"]);
+    assert!(
+        none.code == 0 && none.out.is_empty() && none.err.starts_with("no tasks ready from "),
+        "{none:?}"
+    );
+    let red = dev.cli(&["task", "list", "--queue", "w", "--collection", "red"]);
+    assert!(red.out.lines().count() == 1 && red.out.contains("one"), "{red:?}");
+    assert!(red.err.starts_with("tasks ready from ") && red.err.contains("\nstate "), "{red:?}");
+    let first = dev.cli(&["task", "list", "--queue", "w", "--page-size", "1", "-o", "jsonl"]);
+    let (_, rest) = first.err.split_once("--page-token ").expect("a token");
+    let token = rest.split_whitespace().next().expect("a token");
+    let second = dev.cli(&["task", "list", "--queue", "w", "--page-size", "1", "--page-token", token]);
+    assert!(first.out.contains("\"one\"") && second.out.contains("two"), "{first:?} {second:?}");
 }

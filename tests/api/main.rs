@@ -7,6 +7,7 @@ mod callbacks;
 mod cli;
 mod dev;
 mod help;
+mod keys;
 mod kill;
 mod lists;
 mod metrics;

@@ -103,6 +103,10 @@ async fn bad_input_is_told_by_status_and_code_and_stops_nothing() {
     for (verb, body, status, code) in [
         ("cancel", "{\"why\":1}", 400, "invalid_body"),
         ("cancel", "nonsense", 400, "invalid_body"),
+        ("cancel", "[]", 400, "invalid_body"),
+        ("cancel", "[\"why\"]", 400, "invalid_body"),
+        ("cancel", "null", 400, "invalid_body"),
+        ("reschedule", "[null,\"2h\",null]", 400, "invalid_body"),
         ("reschedule", "{}", 400, "invalid_field"),
         ("reschedule", "{\"delay\":\"1s\",\"due_at\":\"2026-11-21T10:00:00Z\"}", 400, "invalid_field"),
     ] {
@@ -120,7 +124,45 @@ async fn bad_input_is_told_by_status_and_code_and_stops_nothing() {
     let task = json!({"queue": "bad", "id": "bad", "handler": sink.handler("ok")});
     assert_eq!(dev.post("/v1/tasks", &task).await.status, 201);
     dev.task_in("succeeded", "bad", "bad").await;
-    assert_eq!(dev.get("/v1/rejected").await.json, json!([]), "nothing of it got into the log");
+    assert_eq!(dev.get("/v1/rejected").await.json, json!({"rejected": []}), "nothing of it got into the log");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_foreign_web_page_may_send_is_refused() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let dev = Dev::start(dir.path()).await;
+    let task = json!({"queue": "page", "id": "page", "handler": "log", "delay": "1h"}).to_string();
+    let own = format!("http://{}", dev.address);
+    let cases = [
+        ("/v1/tasks", ("content-type", "text/plain"), 415, "wrong_content_type"),
+        ("/v1/tasks", ("content-type", "application/x-www-form-urlencoded"), 415, "wrong_content_type"),
+        ("/v1/tasks", ("content-type", "application/x-ndjson"), 415, "wrong_content_type"),
+        ("/v1/tasks:batch", ("content-type", "multipart/form-data"), 415, "wrong_content_type"),
+        ("/v1/tasks/page/page/cancel", ("content-type", "text/plain"), 415, "wrong_content_type"),
+        ("/v1/tasks", ("origin", "https://attacker.example"), 403, "foreign_origin"),
+        ("/v1/tasks", ("origin", "null"), 403, "foreign_origin"),
+        ("/v1/tasks", ("host", "attacker.example:7420"), 403, "foreign_host"),
+        ("/v1/tasks/page/page/cancel", ("host", "attacker.example"), 403, "foreign_host"),
+    ];
+    for (path, header, status, code) in cases {
+        let answer = dev.send(Method::POST, path, task.clone(), &[header]).await;
+        assert_eq!(answer.problem(), (status, code), "{path} {header:?}");
+        told(path, &answer.kind, &answer.json);
+    }
+    let bare = format!(
+        "POST /v1/tasks HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{task}",
+        task.len()
+    );
+    assert!(raw(&dev, bare.into_bytes()).await.starts_with("HTTP/1.1 415 "));
+    assert_eq!(dev.get("/v1/tasks/page/page").await.problem(), (404, "unknown_task"), "nothing was written");
+    assert_eq!(dev.send(Method::GET, "/livez", "", &[("host", "service.example")]).await.status, 200);
+
+    let taken = [("origin", own.as_str()), ("content-type", "application/json; charset=utf-8")];
+    assert_eq!(dev.send(Method::POST, "/v1/tasks", task.clone(), &taken).await.status, 202);
+    let lines = [("content-type", "application/x-ndjson"), ("host", "localhost:1")];
+    assert_eq!(dev.send(Method::POST, "/v1/tasks:batch", task, &lines).await.status, 200);
+    let bare = "POST /v1/tasks/page/page/cancel HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+    assert!(raw(&dev, bare.into()).await.starts_with("HTTP/1.1 202 "), "no body needs no type");
 }
 
 /// A request as bytes, and the answer as text: the answer is read while the request is still being sent.
@@ -145,7 +187,7 @@ async fn what_is_too_large_or_no_http_is_refused_on_the_wire() {
     let dev = Dev::start(dir.path()).await;
     let mib20 = 20 * 1024 * 1024;
     let head = |path: &str, rest: &str| {
-        format!("POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{rest}\r\n")
+        format!("POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{rest}\r\n")
     };
     for path in ["/v1/tasks", "/v1/tasks:batch", "/v1/tasks/a/b/cancel"] {
         let mut request = head(path, &format!("content-length: {mib20}\r\n")).into_bytes();

@@ -56,12 +56,34 @@ async fn a_serve_that_waits_for_its_servers_is_alive_and_not_ready_and_stops_whe
 }
 
 #[test]
+fn doctor_says_whom_it_asks_and_what_to_do_when_nobody_answers() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("dueline.toml");
+    std::fs::write(&file, "[kafka]\nbrokers = \"127.0.0.1:1\"\n[cassandra]\nnodes = [\"127.0.0.1:1\"]\n")
+        .expect("written");
+    let ran = run(Command::new(DUELINE).args(["doctor", "-o", "jsonl", "--config"]).arg(&file));
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(ran.err.contains("asking Kafka at 127.0.0.1:1 and Cassandra at 127.0.0.1:1"), "{ran:?}");
+    assert!(ran.err.contains("Connection refused"), "the reason is told: {ran:?}");
+    let lines: Vec<serde_json::Value> =
+        ran.out.lines().map(|line| serde_json::from_str(line).expect("one object a line")).collect();
+    assert!(lines.len() >= 2, "{ran:?}");
+    for line in lines {
+        assert!(line["level"] == "fail" && line["todo"] != "", "{line}");
+    }
+}
+
+#[test]
 fn what_needs_a_person_is_refused_at_once() {
     let dir = tempfile::tempdir().expect("a folder");
     let file = dir.path().join("dueline.toml");
     for (config, word) in [
         ("", "kafka.brokers"),
         ("[kafka]\nbrokers = \"127.0.0.1:1\"\n", "cassandra.nodes"),
+        (
+            "[kafka]\nbrokers = \"127.0.0.1:1\"\n[[handler]]\nname = \"a\"\nkind = \"in-process\"\n[cassandra]\nnodes = [\"127.0.0.1:1\"]\n",
+            "in-process",
+        ),
         (
             "[kafka]\nbrokers = \"127.0.0.1:1\"\n[kafka.librdkafka]\n\"no.such.property\" = 1\n[cassandra]\nnodes = [\"127.0.0.1:1\"]\n[http]\nlisten = \"127.0.0.1:0\"\n",
             "no.such.property",
@@ -70,5 +92,8 @@ fn what_needs_a_person_is_refused_at_once() {
         std::fs::write(&file, config).expect("written");
         let ran = run(Command::new(DUELINE).args(["serve", "--config"]).arg(&file));
         assert!(matches!(ran.code, 1 | 2) && ran.err.contains(word), "{word}: {ran:?}");
+        let checked = run(Command::new(DUELINE).args(["config", "check", "--config"]).arg(&file));
+        let found = checked.code == 2 && checked.err.contains(word);
+        assert!(found || config.is_empty(), "what serve refuses, check finds: {checked:?}");
     }
 }

@@ -43,6 +43,23 @@ fn the_handler_of_the_page_is_the_one_that_compiles() {
 }
 
 #[test]
+fn the_handler_of_the_page_runs_its_task() {
+    let built =
+        std::path::Path::new(env!("CARGO_BIN_EXE_dueline")).with_file_name("examples").join("handler");
+    if !built.exists() {
+        eprintln!(
+            "SKIPPED: {} is not built, the example is NOT run: cargo build --examples",
+            built.display()
+        );
+        return;
+    }
+    let shell = Shell::new();
+    let mut example = shell.start("example", &built.display().to_string());
+    example.says(&["hello Ada, attempt 1 of "]);
+    example.stop();
+}
+
+#[test]
 fn the_quick_start_works_as_written() {
     if !there("curl") {
         return;

@@ -106,6 +106,7 @@ pub(super) async fn run(client: &Client, format: Format, args: Args) -> anyhow::
 }
 
 fn request(args: Args) -> anyhow::Result<ScheduleRequest> {
+    let labels = labels(args.labels)?;
     Ok(ScheduleRequest {
         queue: args.queue,
         id: args.id,
@@ -127,12 +128,22 @@ fn request(args: Args) -> anyhow::Result<ScheduleRequest> {
             OnConflictWord::Keep => OnConflict::Keep,
             OnConflictWord::Reject => OnConflict::Reject,
         }),
-        labels: (!args.labels.is_empty()).then(|| args.labels.into_iter().collect::<BTreeMap<_, _>>()),
+        labels: Some(labels).filter(|labels| !labels.is_empty()),
         created_by: args.created_by,
         retry: args.retry.as_deref().map(retry).transpose()?,
         reason: args.reason,
         ..ScheduleRequest::default()
     })
+}
+
+fn labels(given: Vec<(String, String)>) -> anyhow::Result<BTreeMap<String, String>> {
+    let mut labels = BTreeMap::new();
+    for (name, value) in given {
+        if labels.insert(name.clone(), value).is_some() {
+            return Err(Exit::Usage.with(format!("--label {name} is given twice")));
+        }
+    }
+    Ok(labels)
 }
 
 fn payload(text: Option<String>, file: Option<PathBuf>) -> anyhow::Result<Option<Box<RawValue>>> {

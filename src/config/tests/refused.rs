@@ -25,6 +25,8 @@ fn an_unknown_key_is_refused_with_its_line_and_the_nearest_known_one() {
         ("DUELINE_KAFKA_BROKER", "k:9092"),
         ("DUELINE_SERVICE_HOST", "10.0.0.1"),
         ("DUELINE_TEST_KAFKA", "k:9092"),
+        ("DUELINE_SIM_SEEDS", "0..9"),
+        ("DUELINE_LONG", "1"),
         ("DUELINE_CONFIG", "x.toml"),
     ]);
     let problem = "environment DUELINE_KAFKA_BROKER: DUELINE_KAFKA_BROKER is not a variable of Dueline; did you mean DUELINE_KAFKA_BROKERS?";
@@ -126,6 +128,13 @@ fn what_is_not_toml_is_refused_with_its_line() {
 fn everything_wrong_is_found_at_once() {
     let problems = Setup::new("[kafka]\nx = 1\nprotocol = 2\n[limits]\npayload_bytes = 1\n").problems();
     assert_eq!(problems.len(), 3, "{problems:?}");
+    // Values, rules between keys, and handlers.
+    let toml = "[limits]\npayload_bytes = 1\n[topics]\nreplication_factor = 1\n[[handler]]\nname = \"a\"\nkind = 3\n\
+        [[handler]]\nname = \"b\"\nkind = \"http\"\n";
+    let problems = Setup::new(toml).problems();
+    let words = ["payload_bytes", "min_insync_replicas", "kind must be", "handler.url is missing"];
+    let found = words.iter().filter(|word| problems.iter().any(|problem| problem.contains(**word)));
+    assert_eq!((found.count(), problems.len()), (4, 4), "{problems:?}");
 }
 
 #[test]
@@ -150,6 +159,10 @@ fn rules_between_keys_are_kept() {
         (
             "[kafka.producer]\nacks = 1",
             "dueline.toml:2: kafka.producer.acks is set by Dueline itself, as its promises rest on it: remove it",
+        ),
+        (
+            "[kafka.consumer]\n\"heartbeat.interval.ms\" = 1000",
+            "dueline.toml:2: kafka.consumer.heartbeat.interval.ms is set by Dueline itself, as its promises rest on it: set kafka.session_timeout instead",
         ),
         (
             "[kafka.librdkafka]\n\"group.id\" = \"g\"",

@@ -13,7 +13,7 @@ use rdkafka::config::RDKafkaLogLevel;
 use crate::log::Error;
 
 /// Settings that no passthrough may change: promises rest on them, or they have an option of their own.
-const FIXED: [&str; 21] = [
+const FIXED: [&str; 22] = [
     "acks",
     "allow.auto.create.topics",
     "auto.offset.reset",
@@ -29,6 +29,7 @@ const FIXED: [&str; 21] = [
     "group.id",
     "group.instance.id",
     "group.protocol",
+    "heartbeat.interval.ms",
     "isolation.level",
     "message.timeout.ms",
     "partition.assignment.strategy",
@@ -109,7 +110,8 @@ impl Options {
     /// Checks the passthrough.
     ///
     /// # Errors
-    /// [`Error::Refused`] naming the first setting that may not be passed through.
+    /// [`Error::Refused`] naming the first setting that may not be passed through, [`Error::Fatal`] one that
+    /// librdkafka does not take.
     pub fn check(&self) -> Result<(), Error> {
         let names = self.librdkafka.keys().chain(self.producer.keys()).chain(self.consumer.keys());
         for name in names {
@@ -118,6 +120,9 @@ impl Options {
                     "librdkafka setting {name:?} is fixed or has its own option"
                 )));
             }
+        }
+        for config in [self.admin_config(), self.producer_config(), self.consumer_config()] {
+            config.create_native_config().map_err(super::error::creation)?;
         }
         Ok(())
     }

@@ -1,0 +1,87 @@
+//! A task in words. Its payload and result belong to others: they are shown as they were sent, and never read, so that
+//! whatever was accepted can be shown.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::cli::client::read;
+
+/// What is shown, in this order.
+const SHOWN: [&str; 15] = [
+    "queue",
+    "id",
+    "state",
+    "reason",
+    "due_at",
+    "next_at",
+    "expires_at",
+    "handler",
+    "priority",
+    "collection",
+    "labels",
+    "created_by",
+    "shard",
+    "payload",
+    "result",
+];
+const OF_OTHERS: [&str; 2] = ["payload", "result"];
+
+/// The words for an answer.
+///
+/// # Errors
+/// It is no task.
+pub(super) fn words(answer: &str) -> anyhow::Result<String> {
+    let task: BTreeMap<String, &RawValue> = read(answer)?;
+    let mut lines = String::new();
+    for name in SHOWN {
+        let Some(raw) = task.get(name).filter(|raw| raw.get() != "null" || OF_OTHERS.contains(&name)) else {
+            continue;
+        };
+        let shown = if OF_OTHERS.contains(&name) { as_sent(raw) } else { text(&read(raw.get())?) };
+        lines.push_str(&format!("{name:<10} {shown}\n"));
+    }
+    for attempt in list(&task, "attempts")? {
+        let outcome = attempt["outcome"].as_str().unwrap_or("open");
+        let error = attempt["error"].as_str().map(|error| format!(": {error}")).unwrap_or_default();
+        let at = text(&attempt["started_at"]);
+        lines.push_str(&format!("attempt {}  {at}  {outcome}{error}\n", attempt["attempt"]));
+    }
+    for event in list(&task, "events")? {
+        let at = text(&event["appended_at"]);
+        lines.push_str(&format!("event      {at}  {}: {}\n", text(&event["verb"]), text(&event["decision"])));
+    }
+    Ok(lines)
+}
+
+/// A text that can be read is shown without its quotes.
+fn as_sent(raw: &RawValue) -> String {
+    serde_json::from_str::<String>(raw.get()).unwrap_or_else(|_| raw.get().to_owned())
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn list(task: &BTreeMap<String, &RawValue>, name: &str) -> anyhow::Result<Vec<Value>> {
+    task.get(name).map_or_else(|| Ok(Vec::new()), |raw| read(raw.get()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::words;
+
+    #[test]
+    fn a_payload_is_shown_as_it_was_sent() {
+        let deep = format!("{}1{}", "[".repeat(5_000), "]".repeat(5_000));
+        for payload in ["1e999", "\"\\ud800\"", "{\"a\":1,\"a\":2}", "12345678901234567890", "null", &deep] {
+            let answer =
+                format!("{{\"queue\":\"q\",\"next_at\":null,\"payload\":{payload},\"result\":{payload}}}");
+            let shown = words(&answer).expect(payload);
+            assert_eq!(shown, format!("queue      q\npayload    {payload}\nresult     {payload}\n"));
+        }
+        assert_eq!(words("{\"payload\":\"text\"}").expect("a task"), "payload    text\n");
+        assert!(words("[]").is_err());
+    }
+}
