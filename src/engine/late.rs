@@ -187,7 +187,11 @@ impl Engine {
         let blocked = |(_, queue): &(&QueueName, &Queue)| queue.len() > 1 && self.is_blocked(queue);
         let names: Vec<QueueName> =
             self.queues.by_name.iter().filter(blocked).map(|(name, _)| name.clone()).collect();
-        names.iter().fold(false, |changed, name| self.trim(name, 1) || changed)
+        let mut changed = false;
+        for name in &names {
+            changed |= self.trim(name, 1);
+        }
+        changed
     }
 
     /// Whether a queue waits for a next try or for the deadline of an attempt without an answer.

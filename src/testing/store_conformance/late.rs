@@ -93,7 +93,7 @@ async fn lists(case: Case) {
         segment: Segment { epoch: Epoch(epoch), number },
         seq,
         queue: key_of(&format!("q '{seq}\" \u{1F980}"), "x").queue,
-        entry: (seq % 3 != 0).then_some(LateEntry {
+        entry: (!seq.is_multiple_of(3)).then_some(LateEntry {
             opened: BASE,
             from: Standing { due_at: Wall(-5), version: Version(seq) },
         }),
