@@ -10,6 +10,8 @@
 //!                              progress, commit      load (store)        call
 //! ```
 
+#[macro_use]
+pub mod plant;
 mod attempt;
 mod commit;
 mod decide;

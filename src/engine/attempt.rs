@@ -87,6 +87,11 @@ impl Attempts {
         }
     }
 
+    /// Whether an attempt at `place` is on record and its end is not.
+    pub(super) fn has_open(&self, place: Place) -> bool {
+        self.open.values().any(|attempt| attempt.place == place && !attempt.leftover)
+    }
+
     pub(super) fn running(&self) -> Vec<u64> {
         self.open.iter().filter(|(_, a)| a.phase == Phase::Calling).map(|(seq, _)| *seq).collect()
     }
@@ -226,10 +231,17 @@ impl Engine {
 
     pub(super) fn start_written(&mut self, seq: u64) {
         let (may_start, generation) = (self.may_start(), self.commit.generation());
+        if let Some(place) = self.attempts.open.get(&seq).map(|attempt| attempt.place) {
+            self.intake.on_record(place);
+        }
         let Some(attempt) = self.attempts.open.get_mut(&seq) else { return };
         let left_ms = attempt.deadline.ms_since(self.now.boot);
         let full_ms = attempt.started.deadline.ms_since(attempt.started.at);
-        if attempt.leftover || !may_start || left_ms < full_ms / 2 {
+        let may_start = may_start
+            || planted!(NoSecondLeaseCheck)
+            || (attempt.leftover && planted!(LateStartOfReleasedOwner));
+        let leftover = attempt.leftover && !planted!(LateStartOfReleasedOwner);
+        if leftover || !may_start || left_ms < full_ms / 2 {
             return self.end(seq, CallEnd::of(Outcome::NotCalled));
         }
         attempt.phase = Phase::Calling;
@@ -274,7 +286,10 @@ impl Engine {
         }
     }
 
-    fn end(&mut self, seq: u64, end: CallEnd) {
+    fn end(&mut self, seq: u64, mut end: CallEnd) {
+        if planted!(RefusedTokenIsFailure) && end.fenced {
+            end.outcome = Outcome::Fatal;
+        }
         let fraction = self.draw_fraction();
         let now = self.now;
         let Some(attempt) = self.attempts.open.get_mut(&seq) else { return };
@@ -298,6 +313,17 @@ impl Engine {
             ended.next_at = None;
         }
         attempt.ended = Some(ended.clone());
+        if planted!(NextBeforeTheEnd)
+            && let Some(queue) = self.queues.by_name.get_mut(&attempt.key.queue)
+            && ended.next_at.is_none()
+            && !attempt.leftover
+        {
+            queue.remove(attempt.due_at, attempt.place);
+            queue.busy.remove(&attempt.place);
+            let name = attempt.key.queue.clone();
+            self.pump(&name);
+        }
+        let Some(attempt) = self.attempts.open.get_mut(&seq) else { return };
         let (place, handler, called_at) = (attempt.place, attempt.content.handler.clone(), attempt.called_at);
         let key = attempt.key.clone();
         if !attempt.leftover {
@@ -327,6 +353,14 @@ impl Engine {
             None => self.finish(place),
             Some(next_at) => {
                 task.counts = Counts::after_end(&attempt.started, &ended, next_at);
+                if planted!(RetrySortsByNextTry) {
+                    let due_at = std::mem::replace(&mut task.due_at, next_at);
+                    let queue = task.key.queue.clone();
+                    if let Some(queue) = self.queues.by_name.get_mut(&queue) {
+                        queue.remove(due_at, place);
+                        queue.insert(next_at, place);
+                    }
+                }
                 self.back_in_line(place);
             }
         }

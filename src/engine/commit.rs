@@ -197,6 +197,9 @@ impl Engine {
         commit.written_watermark = commit.progress.as_ref().map_or(Wall::MIN, |progress| progress.watermark);
         self.late.list.named(commit.late());
         if self.ownership.assigned() || commit.closing {
+            #[cfg(feature = "testing")]
+            let next_offset =
+                if planted!(CommitAheadOfApplied) { self.intake.fetched_to() } else { next_offset };
             self.effects.push_back(Effect::Commit(next_offset));
         }
     }
@@ -204,6 +207,7 @@ impl Engine {
     fn present_watermark(&self) -> Wall {
         let intake = self.intake.oldest_unapplied().unwrap_or(self.commit.quiet_until);
         let memory = self.window.first_without_pointer().map_or(Wall::MAX, |place| place.ready_at);
+        let memory = if planted!(WatermarkPassesUnfinished) { Wall::MAX } else { memory };
         let below = intake.min(memory).min(self.window.cursor().ready_at).plus_ms(-1);
         below.max(self.commit.watermark())
     }
@@ -244,7 +248,10 @@ impl Engine {
         self.commit.end_read_at = Some(self.now.boot.plus_ms(END_READ_MS));
         self.commit.log_end = Some(end.next);
         if let Some(broken) = self.broken_log(&asked, &end) {
-            return self.stop_shard(broken);
+            if self.may_judge_the_log() {
+                self.stop_shard(broken);
+            }
+            return;
         }
         if let Some(progress) = &mut self.commit.progress
             && progress.topic_id.is_empty()
@@ -282,6 +289,12 @@ impl Engine {
             .then(|| format!("offset {next} is wanted, the log ends at {}: records are gone", end.next))
     }
 
+    /// Whether what is missing in the log is missing for sure. Without a valid lease another owner may have gone on, and
+    /// retention with it.
+    pub(super) fn may_judge_the_log(&self) -> bool {
+        self.ownership.valid(self.now.boot)
+    }
+
     pub(super) fn stop_shard(&mut self, why: String) {
         self.stage = Stage::Stopped;
         self.stop_intake();
@@ -295,6 +308,7 @@ impl Engine {
             return;
         }
         let applied = self.commit.target.is_some_and(|target| self.commit.next_offset() >= target);
+        let applied = applied || planted!(StartBeforeCatchUp);
         let reached = applied && (self.window.cursor().ready_at > self.now.wall || self.window.is_full());
         let away = self.catch_up_timeout().is_some_and(|at| at <= self.now.boot);
         if away || (reached && self.late.list.is_own()) {

@@ -193,7 +193,8 @@ fn reschedule(due: Due, known: &Known<'_>) -> Plan {
 fn place(due: Due, known: &Known<'_>) -> (Place, Wall, bool) {
     let due_at = due.at(known.asked);
     let wanted = due_at.max(known.appended);
-    let ready_at = wanted.max(known.watermark.plus_ms(1));
+    let above = if planted!(WriteBelowWatermark) { wanted } else { known.watermark.plus_ms(1) };
+    let ready_at = wanted.max(above);
     (Place { ready_at, version: known.version }, due_at, ready_at > wanted)
 }
 

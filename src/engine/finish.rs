@@ -40,6 +40,7 @@ impl Engine {
 
     /// The task is done with: out of memory, its queue goes on.
     pub(super) fn finish(&mut self, place: Place) {
+        self.intake.on_record(place);
         let name = self.window.get(place).map(|task| task.key.queue.clone());
         if let Some(name) = &name {
             self.unline_if(name, place);

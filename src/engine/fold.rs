@@ -66,7 +66,7 @@ impl Counts {
     pub fn after_end(started: &Started, ended: &Ended, next_at: Wall) -> Counts {
         let called = ended.outcome != Outcome::NotCalled;
         Counts {
-            attempt: started.attempt + u32::from(called),
+            attempt: if planted!(RetryForgetsAttempts) { 1 } else { started.attempt + u32::from(called) },
             failures: ended.failures,
             interruptions: started.interruptions,
             previous: if called { Some(ended.outcome) } else { Counts::before(started) },
@@ -104,7 +104,10 @@ pub fn fold<'a>(facts: impl IntoIterator<Item = &'a Fact> + Clone, applied_to: V
     for fact in facts {
         match fact {
             Fact::Ended(ended) => {
-                let named = |s: &Started| (s.epoch, s.seq) == (ended.epoch, ended.seq);
+                let named = |s: &Started| {
+                    let late = planted!(LateFactObeyed) && ended.epoch < s.epoch;
+                    (s.epoch, s.seq) == (ended.epoch, ended.seq) || late
+                };
                 if folded.started.as_ref().is_some_and(named) {
                     folded.ended = Some(ended.clone());
                 }

@@ -21,6 +21,7 @@ impl Engine {
         let barrier = self.late.barrier(name);
         let nothing_before =
             barrier.is_none_or(|barrier| queue.first().is_some_and(|first| first <= barrier));
+        let nothing_before = nothing_before || planted!(HeadBeforePointer);
         let head = queue.head().filter(|_| queue.busy.is_empty() && nothing_before);
         if head.is_some() && queue.candidate == head {
             return;

@@ -26,6 +26,9 @@ pub(super) struct Hold {
 
 impl Hold {
     fn ends_at(&self) -> Wall {
+        if planted!(HoldEndsEarly) {
+            return Wall(self.started.at.0.midpoint(self.started.deadline.0));
+        }
         self.started.deadline.plus_ms(HOLD_MARGIN_MS)
     }
 
@@ -44,6 +47,12 @@ impl Engine {
             return;
         }
         self.set_status(attempt.place, Status::Held);
+        if planted!(RerunAfterLapse) {
+            if let Some(task) = self.window.get_mut(attempt.place) {
+                task.counts = Counts::after_interruption(&attempt.started);
+            }
+            return self.back_in_line(attempt.place);
+        }
         let hold = Hold { started: attempt.started, read_at: None, read_step_ms: 0 };
         self.attempts.holds.insert(attempt.place, hold);
     }

@@ -80,6 +80,19 @@ impl Intake {
         in_batch.chain(self.inbox.iter().map(|record| record.appended)).min()
     }
 
+    /// What was being written about a task is on record.
+    pub(super) fn on_record(&mut self, place: Place) {
+        for batch in &mut self.batches {
+            batch.waits_for.take_if(|need| *need == Need::Record(place));
+        }
+    }
+
+    /// The offset after the last one fetched.
+    #[cfg(feature = "testing")]
+    pub(super) fn fetched_to(&self) -> u64 {
+        self.next_expected
+    }
+
     pub(super) fn next_retry(&self) -> Option<Boot> {
         let batches = self.batches.iter().filter_map(Batch::next_retry);
         batches.chain(self.seek_at).chain(self.fetch_at).min()
@@ -160,7 +173,7 @@ impl Engine {
         }
         match sought {
             Ok(()) => self.intake.sought = true,
-            Err(Failure::OffsetGone(why)) => self.stop_shard(why),
+            Err(Failure::OffsetGone(why)) if self.may_judge_the_log() => self.stop_shard(why),
             Err(failure) => {
                 self.trouble("log seek", &failure);
                 self.intake.seek_at = Some(self.now.boot.plus_ms(RETRY_MS));
@@ -184,7 +197,7 @@ impl Engine {
                     }
                 }
             }
-            Err(Failure::OffsetGone(why)) => self.stop_shard(why),
+            Err(Failure::OffsetGone(why)) if self.may_judge_the_log() => self.stop_shard(why),
             Err(failure) => {
                 self.trouble("log fetch", &failure);
                 self.intake.fetch_at = Some(self.now.boot.plus_ms(RETRY_MS));
@@ -312,6 +325,7 @@ impl Engine {
         self.effects.push_back(match need {
             Need::Facts(place) => Effect::ReadFacts(ticket, place),
             Need::Payload(place) => Effect::ReadPayload(ticket, place),
+            Need::Record(_) => return,
         });
     }
 }
@@ -325,9 +339,11 @@ fn mark_of(origin: Origin, home_offset: u64) -> OriginMark {
     OriginMark { generation: origin.generation, origin_offset: origin.offset, home_offset }
 }
 
-/// What has to be read before an event can be decided.
+/// What has to be known before an event can be decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
     Facts(Place),
     Payload(Place),
+    /// The start or the closing that is being written: "too late" is true only when it is on record.
+    Record(Place),
 }

@@ -216,7 +216,9 @@ impl Engine {
             .or_insert_with(|| LateQueue { opened, ..LateQueue::default() });
         late.held.insert(pointer);
         let opened = late.opened;
-        let known = late.listed.filter(|listed| listed.from <= pointer.standing());
+        let begins_before =
+            |listed: &Listed| listed.from <= pointer.standing() || planted!(LateListBeginsLate);
+        let known = late.listed.filter(begins_before);
         let (listed, row) = match known {
             Some(listed) if listed.acknowledged => (None, None),
             Some(listed) => (Some(listed.seq), self.list_again(&queue)),

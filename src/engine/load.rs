@@ -121,6 +121,7 @@ impl Engine {
 
     pub(super) fn sliced(&mut self, ticket: u64, page: Result<(Vec<FactRow>, Option<Place>), Failure>) {
         let (rows, next) = match page {
+            Ok((rows, _)) if planted!(StopAtShortPage) && rows.is_empty() => (rows, None),
             Ok(page) => page,
             Err(failure) => {
                 self.window.abandon_read(ticket);
@@ -173,6 +174,7 @@ impl Engine {
         for row in rows {
             if let Fact::Superseded { by, .. } = &row.fact
                 && *by >= applied_to
+                && !planted!(MarkOfUnappliedObeyed)
             {
                 self.freeze_until(*by, place);
             }
@@ -196,6 +198,10 @@ impl Engine {
         match next {
             Next::Finished(_) => {}
             Next::Run(counts) => self.admit(place, loaded.into_task(counts, Status::Pending, None)),
+            Next::Open(started) if planted!(OpenAttemptNotWaitedFor) => {
+                let counts = super::Counts::after_interruption(&started);
+                self.admit(place, loaded.into_task(counts, Status::Pending, None));
+            }
             Next::Open(started) => {
                 let counts = super::Counts::after_interruption(&started);
                 self.hold_lost(place, started);

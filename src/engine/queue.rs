@@ -22,10 +22,12 @@ pub(super) struct Queue {
 
 impl Queue {
     pub(super) fn insert(&mut self, due_at: Wall, place: Place) {
+        let due_at = if planted!(ArrivalIgnoresDueTime) { Wall::MIN } else { due_at };
         self.ready.insert((due_at, place.version, place.ready_at));
     }
 
     pub(super) fn remove(&mut self, due_at: Wall, place: Place) {
+        let due_at = if planted!(ArrivalIgnoresDueTime) { Wall::MIN } else { due_at };
         self.ready.remove(&(due_at, place.version, place.ready_at));
     }
 

@@ -6,5 +6,6 @@ mod folding;
 mod late;
 mod lining_up;
 mod ownership;
+mod refused;
 mod rig;
 mod running;

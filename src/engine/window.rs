@@ -172,7 +172,13 @@ impl Window {
 
     /// The first place of an unfinished task in memory that has no stored pointer.
     pub(super) fn first_without_pointer(&self) -> Option<Place> {
-        self.tasks.iter().find(|(_, task)| task.pointer != Written::Yes).map(|(place, _)| *place)
+        let asked_is_enough = planted!(PointerNotAwaited);
+        let bare = |task: &Task| match task.pointer {
+            Written::No => true,
+            Written::Asked(_) => !asked_is_enough,
+            Written::Yes => false,
+        };
+        self.tasks.iter().find(|(_, task)| bare(task)).map(|(place, _)| *place)
     }
 
     /// The first `max` tasks ready up to `to` that have no pointer.
@@ -210,7 +216,7 @@ impl Window {
 
     /// Notes a mark that became visible, for the page being read.
     pub(super) fn note_mark(&mut self, place: Place, mark: MarkKind) {
-        if let Some(reading) = &mut self.reading {
+        if let Some(reading) = self.reading.as_mut().filter(|_| !planted!(CancelDuringLoadLost)) {
             reading.marks.insert(place, mark);
         }
     }

@@ -142,6 +142,14 @@ impl Engine {
             Ok(()) => return self.acknowledge(ticket),
             Err(failure) => failure,
         };
+        if let (Failure::Misconfigured(detail), Some(Purpose::Batch(batch))) =
+            (&failure, request.purposes.first().copied())
+            && planted!(GuardRailRejects)
+        {
+            let rows = request.rows.clone();
+            self.writes.requests.remove(&ticket);
+            return self.row_refused(batch, &rows, 0, detail);
+        }
         if let (Failure::RowRefused(index, detail), Some(Purpose::Batch(batch))) =
             (&failure, request.purposes.first().copied())
         {

@@ -4,7 +4,7 @@
 //! `cargo xtask test` sets DUELINE_TEST_KAFKA, DUELINE_TEST_CASSANDRA, DUELINE_TEST_PYTHON, DUELINE_TEST_KCAT and
 //! DUELINE_TEST_XTASK; without servers every test says loudly that it was skipped. DUELINE_LONG=1 keeps servers away
 //! for a minute.
-#![cfg(all(feature = "kafka", feature = "cassandra"))]
+#![cfg(all(feature = "kafka", feature = "cassandra", feature = "testing"))]
 
 mod away;
 mod cancels;

@@ -133,7 +133,7 @@ async fn three_instances_survive_a_kill_and_a_stop() {
         let verdict = checker::check(&sent, &site.sink.calls(), Order::Kept);
         site.write_down("calls", &site.sink.calls());
         verdict.expect_clean();
-        assert_eq!(verdict.cancelled, 4 * QUEUES, "every cancel came well in time");
+        assert_eq!(verdict.stopped, 7 * QUEUES, "every cancel and reschedule came well in time");
         rejected_are_those_that_are_malformed(&site, &sent).await;
         assert!(third.runs(), "the last instance was there all the time");
     })

@@ -13,6 +13,28 @@ pub(crate) struct Group {
     /// Members and when they were last heard of.
     members: BTreeMap<usize, u64>,
     assigned: BTreeMap<Shard, usize>,
+    /// Shards taken from a member that has not let go yet, and who gets them then.
+    moving: BTreeMap<Shard, (usize, usize)>,
+    /// Rises with every rebalance.
+    generation: u64,
+    /// The generation each member knows of.
+    known: BTreeMap<usize, u64>,
+}
+
+impl Group {
+    /// The generation that a member knows of.
+    pub(crate) fn generation_of(&self, instance: usize) -> u64 {
+        self.known.get(&instance).copied().unwrap_or(0)
+    }
+
+    /// Whether a commit counts.
+    pub(crate) fn takes_commit(&self, shard: Shard, instance: usize, generation: u64) -> bool {
+        generation == self.generation && self.assigned.get(&shard) == Some(&instance)
+    }
+
+    pub(crate) fn is_rebalancing(&self) -> bool {
+        !self.moving.is_empty()
+    }
 }
 
 const SESSION_MS: u64 = 6_000;
@@ -36,6 +58,10 @@ impl World {
 
     pub(crate) fn coordinate(&mut self) {
         self.after(500, Event::Coordinate);
+        if self.rng.chance(20) {
+            self.retain();
+        }
+        self.watch_rest();
         if self.log.away {
             return;
         }
@@ -43,11 +69,13 @@ impl World {
             let heard = instance.up && !instance.frozen && !instance.cut_from_log;
             if let Some(seen) = self.group.members.get_mut(&index).filter(|_| heard) {
                 *seen = self.now;
+                self.group.known.insert(index, self.group.generation);
             }
         }
         let silent = |(_, seen): &(&usize, &u64)| **seen + SESSION_MS < self.now;
         let gone: Vec<usize> = self.group.members.iter().filter(silent).map(|(index, _)| *index).collect();
         for instance in &gone {
+            self.ledger.count("session ran out");
             self.group.members.remove(instance);
             self.lose_all(*instance);
             let life = self.instances[*instance].life;
@@ -96,7 +124,7 @@ impl World {
     }
 
     pub(crate) fn rejoin(&mut self, instance: usize) {
-        self.ledger.count("rejoin");
+        self.ledger.count("rejoin after a fence");
         if self.group.members.contains_key(&instance) {
             self.leave(instance);
             let life = self.instances[instance].life;
@@ -106,6 +134,8 @@ impl World {
     }
 
     fn rebalance(&mut self) {
+        self.group.generation += 1;
+        self.give_what_is_free();
         let members: Vec<usize> = self.group.members.keys().copied().collect();
         if members.is_empty() {
             self.group.assigned.clear();
@@ -135,10 +165,40 @@ impl World {
         if let Some(from) = from.filter(|from| *from != to && self.group.members.contains_key(from)) {
             let addr = self.addr(from, shard);
             self.after(2, Event::Revoke(addr));
+            if !self.setup.eager_group {
+                self.group.moving.insert(shard, (from, to));
+                return;
+            }
         }
+        self.give_shard(shard, to);
+    }
+
+    fn give_shard(&mut self, shard: Shard, to: usize) {
         let addr = self.addr(to, shard);
         let ms = self.rng.range(50, 900);
         self.after(ms, Event::Assign(addr));
+    }
+
+    /// A member has let go of a shard: it goes on to the next.
+    pub(crate) fn has_let_go(&mut self, shard: Shard, instance: usize) {
+        if self.group.moving.get(&shard).is_some_and(|(from, _)| *from == instance)
+            && let Some((_, to)) = self.group.moving.remove(&shard)
+        {
+            self.group.generation += 1;
+            self.give_shard(shard, to);
+        }
+    }
+
+    /// Shards of members that are gone wait for nobody.
+    fn give_what_is_free(&mut self) {
+        let members = &self.group.members;
+        let free = |(_, (from, _)): &(&Shard, &(usize, usize))| !members.contains_key(from);
+        let free: Vec<Shard> = self.group.moving.iter().filter(free).map(|(shard, _)| *shard).collect();
+        for shard in free {
+            if let Some((_, to)) = self.group.moving.remove(&shard) {
+                self.give_shard(shard, to);
+            }
+        }
     }
 
     /// Moves a shard to another member for no reason, at times without taking it from the first.
@@ -162,6 +222,7 @@ impl World {
 
     /// Ends every double assignment, and gives shards without an owner to someone.
     pub(crate) fn settle_group(&mut self) {
+        self.group.moving.clear();
         for shard in self.shards() {
             let owner = self.group.assigned.get(&shard).copied();
             for instance in 0..self.instances.len() {

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use dueline::engine::{CallEnd, CallOrder, Input};
 use dueline::model::{AttemptToken, Outcome, Payload, QueueName};
+use dueline::planted;
 
 use crate::ledger::{BASE, Call};
-use crate::setup::Plant;
 use crate::world::{Addr, Event, World};
 
 /// Where a call is.
@@ -49,7 +49,7 @@ impl World {
         if refused {
             self.ledger.count("guard refused a token");
         }
-        let refused = refused && !self.planted(Plant::NoGuard);
+        let refused = refused && !planted!(NoGuard);
         let ended = refused.then_some((self.now, Outcome::Aborted));
         let call = self.write_down(from, &order, sent, ended);
         let index = self.ledger.calls.len();
@@ -75,6 +75,7 @@ impl World {
         sent: u64,
         ended: Option<(u64, Outcome)>,
     ) -> Call {
+        let timeout_ms = order.content.timeout_ms.unwrap_or(crate::world::HANDLER_TIMEOUT_MS) as i64;
         Call {
             shard: from.shard,
             sent,
@@ -87,8 +88,9 @@ impl World {
             token: order.token,
             attempt: order.attempt,
             max_attempts: order.max_attempts,
+            decided: order.deadline.0 - BASE - timeout_ms,
             deadline: order.deadline.0 - BASE,
-            says_previous: order.previous.is_some(),
+            previous: order.previous,
             refused: ended.is_some(),
             ended,
             broken_off: false,
@@ -108,7 +110,12 @@ impl World {
             n if n < calm + 60 => (short, CallEnd::of(Outcome::Retryable)),
             n if n < calm + 65 => (short, CallEnd::of(Outcome::Fatal)),
             n if n < calm + 75 => (short, CallEnd { after_ms: Some(1_500), ..CallEnd::of(Outcome::Snoozed) }),
-            n if n < 985 => (short, CallEnd { after_ms: Some(700), ..CallEnd::of(Outcome::Retryable) }),
+            n if n < 980 => (short, CallEnd { after_ms: Some(700), ..CallEnd::of(Outcome::Retryable) }),
+            n if n < 985 => {
+                self.ledger.count("handler panicked");
+                let error = Some("the handler panicked".into());
+                (short, CallEnd { error, ..CallEnd::of(Outcome::Retryable) })
+            }
             n if n < 992 => (long + self.rng.range(1, 5_000), CallEnd::of(Outcome::Succeeded)),
             _ => (self.rng.range(long / 2, long), CallEnd::of(Outcome::Succeeded)),
         }
@@ -118,6 +125,13 @@ impl World {
         let Some((from, seq, end)) = self.handlers.froms.remove(&index) else { return };
         self.ledger.calls[index].ended = Some((self.now, end.outcome));
         self.say(from.shard, || format!("call #{index} ended {:?}", end.outcome));
+        if (self.now as i64) > self.ledger.calls[index].deadline {
+            self.ledger.count("handler went on past its deadline");
+        }
+        if !self.healing && self.rng.chance(8) {
+            self.ledger.count("handler answered twice");
+            self.answer(from, Input::CallEnded(seq, end.clone()));
+        }
         self.answer(from, Input::CallEnded(seq, end));
     }
 
@@ -142,6 +156,9 @@ fn payload_number(bytes: &[u8]) -> u64 {
         bytes.iter().skip_while(|byte| !byte.is_ascii_digit()).take_while(|byte| byte.is_ascii_digit());
     digits.fold(0, |number, digit| number * 10 + u64::from(digit - b'0'))
 }
+
+/// How a payload begins that the store refuses.
+pub(crate) const UNSTORABLE: &[u8] = b"{\"too_large\"";
 
 /// The payload with a number, at times a large one.
 pub(crate) fn payload(number: u64, bytes: usize) -> Payload {

@@ -1,9 +1,9 @@
-//! What producers, handlers and the store's clients saw, each written down where it happened. The checker reads
-//! nothing else. Times are simulated milliseconds since the start.
+//! What producers, handlers and watchers of store and log saw, each written down where it happened. At the end it becomes
+//! a history, in the checker's own words. Times are simulated milliseconds since the start.
 
 use std::collections::BTreeMap;
 
-use dueline::model::{AttemptToken, EventRow, Outcome, Place, Shard, TaskKey, Version};
+use dueline::model::{AttemptToken, EventRow, Outcome, OwnerUuid, Place, Shard, TaskKey, Version, Wall};
 
 /// Wall time at the start of every simulation.
 pub(crate) const BASE: i64 = 1_800_000_000_000;
@@ -11,10 +11,12 @@ pub(crate) const BASE: i64 = 1_800_000_000_000;
 /// What a producer asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
-    Schedule,
+    Schedule {
+        may_lapse: bool,
+    },
     Cancel,
     Reschedule,
-    /// A record that is no event.
+    /// A record that is no event, or that has to be refused.
     Garbage,
 }
 
@@ -48,8 +50,9 @@ pub(crate) struct Call {
     pub(crate) token: AttemptToken,
     pub(crate) attempt: u32,
     pub(crate) max_attempts: u32,
+    pub(crate) decided: i64,
     pub(crate) deadline: i64,
-    pub(crate) says_previous: bool,
+    pub(crate) previous: Option<Outcome>,
     /// The guard refused its token.
     pub(crate) refused: bool,
     pub(crate) ended: Option<(u64, Outcome)>,
@@ -57,7 +60,7 @@ pub(crate) struct Call {
     pub(crate) broken_off: bool,
 }
 
-/// The answer on record for one event: the row of the highest epoch, and when it was first stored.
+/// The answer on record for one event: the row of the highest epoch, and when a majority first had it.
 #[derive(Clone, Debug)]
 pub(crate) struct Answered {
     pub(crate) at: u64,
@@ -71,10 +74,27 @@ pub(crate) struct PlaceHistory {
     pub(crate) turns: Vec<(u64, bool)>,
     /// (epoch, sequence) → when the start was decided.
     pub(crate) starts: BTreeMap<(u64, u64), i64>,
-    /// First mark stored, and the version that wrote it.
-    pub(crate) marks: BTreeMap<Version, u64>,
     /// Whether it was closed without an attempt.
     pub(crate) closed: bool,
+}
+
+/// How far a shard was, durably.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reached {
+    pub(crate) at: u64,
+    pub(crate) applied: Option<u64>,
+    pub(crate) watermark: Option<Wall>,
+    pub(crate) committed: Option<u64>,
+}
+
+/// How a shard came to rest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rested {
+    pub(crate) healed: u64,
+    /// Where the log ended then.
+    pub(crate) end: u64,
+    pub(crate) owned: Option<u64>,
+    pub(crate) caught_up: Option<u64>,
 }
 
 /// Everything that was written down.
@@ -86,43 +106,52 @@ pub(crate) struct Ledger {
     pub(crate) places: BTreeMap<(Shard, Place), PlaceHistory>,
     /// Offsets on the rejected topic.
     pub(crate) rejected: BTreeMap<(Shard, u64), u64>,
-    /// When each epoch began.
-    pub(crate) bumps: BTreeMap<(Shard, u64), u64>,
+    /// When each epoch began, and whose it is: more than one only if something went wrong.
+    pub(crate) owners: BTreeMap<(Shard, u64), Vec<(u64, OwnerUuid)>>,
     /// When an epoch's owner first read tasks.
     pub(crate) loads: BTreeMap<(Shard, u64), u64>,
-    /// (time, next offset) of the durable progress.
-    pub(crate) applied: BTreeMap<Shard, Vec<(u64, u64)>>,
-    /// When the log was away.
-    pub(crate) log_away: Vec<(u64, u64)>,
+    pub(crate) reached: BTreeMap<Shard, Vec<Reached>>,
+    /// The most tasks a shard held in memory, and the bound.
+    pub(crate) held: BTreeMap<Shard, (u64, usize, usize)>,
+    pub(crate) rested: BTreeMap<Shard, Rested>,
+    /// What went wrong from when to when.
+    pub(crate) faults: Vec<(&'static str, u64, u64)>,
     /// What broke a rule the moment it happened.
     pub(crate) wrongs: Vec<String>,
-    /// The tasks do not all fit into memory: a past-due one that came late may still be in the store.
-    pub(crate) memory_is_short: bool,
-    /// Rare paths, by name.
+    /// Rare events, by name.
     pub(crate) counts: BTreeMap<&'static str, u64>,
 }
 
 impl Ledger {
-    pub(crate) fn count(&mut self, path: &'static str) {
-        *self.counts.entry(path).or_insert(0) += 1;
+    /// Counts something that does not happen in every run.
+    pub(crate) fn count(&mut self, event: &'static str) {
+        *self.counts.entry(event).or_insert(0) += 1;
+    }
+
+    pub(crate) fn wrong(&mut self, what: String) {
+        self.wrongs.push(what);
+    }
+
+    /// The tasks that answers made.
+    pub(crate) fn made(&self) -> impl Iterator<Item = (Shard, Place)> {
+        self.answers.values().filter_map(|answered| {
+            let current = answered.row.current?;
+            (current.place.version == answered.row.version).then_some((answered.row.shard, current.place))
+        })
     }
 
     /// The tasks that something is still to happen to.
     pub(crate) fn unfinished(&self, now: u64) -> Vec<(Shard, Place)> {
-        let makes = |answered: &&Answered| {
-            answered.row.current.is_some_and(|current| current.place.version == answered.row.version)
-        };
-        let places = self.answers.values().filter(makes).filter_map(|answered| {
-            let place = answered.row.current?.place;
-            Some((answered.row.shard, place))
-        });
-        places.filter(|at| !self.places.get(at).is_some_and(|place| place.finished_at(now))).collect()
+        self.made().filter(|at| !self.is_finished(*at, now)).collect()
     }
 
-    /// When everything below the event of `version` and itself was durably applied.
-    pub(crate) fn applied_at(&self, shard: Shard, version: Version) -> Option<u64> {
-        let steps = self.applied.get(&shard)?;
-        steps.iter().find(|(_, next)| *next > version.offset()).map(|(at, _)| *at)
+    pub(crate) fn is_finished(&self, at: (Shard, Place), now: u64) -> bool {
+        self.places.get(&at).is_some_and(|place| place.finished_at(now))
+    }
+
+    /// The durable progress of a shard as last written down.
+    pub(crate) fn last_reached(&self, shard: Shard) -> Option<&Reached> {
+        self.reached.get(&shard)?.iter().rev().find(|line| line.applied.is_some())
     }
 }
 

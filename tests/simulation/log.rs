@@ -14,6 +14,12 @@ pub(crate) type Decoded = Result<(Event, Option<Origin>), Rejection>;
 #[derive(Debug)]
 pub(crate) struct Log {
     partitions: Vec<Vec<Incoming>>,
+    /// The first offset of each that is still held.
+    firsts: Vec<u64>,
+    /// By how much the leader's clock is off, in milliseconds: append times step back when it changes.
+    pub(crate) clock_ms: i64,
+    /// The committed offset of each.
+    pub(crate) committed: Vec<u64>,
     /// Fetches that wait for records: (instance, life, ticket).
     pub(crate) waiting: Vec<BTreeSet<(usize, u32, u64)>>,
     /// No broker answers.
@@ -24,6 +30,9 @@ impl Log {
     pub(crate) fn new(shards: u32) -> Log {
         Log {
             partitions: vec![Vec::new(); shards as usize],
+            firsts: vec![0; shards as usize],
+            clock_ms: 0,
+            committed: vec![0; shards as usize],
             waiting: vec![BTreeSet::new(); shards as usize],
             away: false,
         }
@@ -32,7 +41,12 @@ impl Log {
     pub(crate) fn append(&mut self, shard: Shard, decoded: Decoded, now: u64) -> u64 {
         let records = &mut self.partitions[shard.0 as usize];
         let offset = records.len() as u64;
-        records.push(Incoming { offset, bytes: 200, appended: Wall(BASE + now as i64), decoded });
+        records.push(Incoming {
+            offset,
+            bytes: 200,
+            appended: Wall(BASE + now as i64 + self.clock_ms),
+            decoded,
+        });
         offset
     }
 
@@ -47,6 +61,14 @@ impl Log {
 
     pub(crate) fn end(&self, shard: Shard) -> LogEnd {
         let next = self.partitions[shard.0 as usize].len() as u64;
-        LogEnd { first: 0, next, topic_id: "topic-1".into() }
+        LogEnd { first: self.firsts[shard.0 as usize], next, topic_id: "topic-1".into() }
+    }
+
+    /// Retention: records below `first` are gone.
+    pub(crate) fn retain(&mut self, shard: Shard, first: u64) -> bool {
+        let held = &mut self.firsts[shard.0 as usize];
+        let gone = first > *held;
+        *held = first.max(*held);
+        gone
     }
 }

@@ -1,145 +1,73 @@
-//! A whole cluster in one thread with virtual time, from one seed: real engines, a fake log with its group, a fake
-//! store, handlers and producers, and faults. The checker reads what producers and handlers wrote down.
+//! A whole cluster in one thread with virtual time, from one seed: real engines, a fake log with its group, a fake store
+//! of five replicas, handlers and producers, and faults. The checker reads what producers and handlers wrote down.
 //!
-//! `DUELINE_SIM_SEEDS=A..B cargo test --test simulation` runs those seeds;
-//! `DUELINE_SIM_SEED=N cargo test --test simulation replay -- --nocapture` prints one (add `DUELINE_SIM_SHARD=S`).
+//! `cargo xtask sim` runs many seeds, one seed, or the planted mistakes; docs/simulation.md says what it is made of.
+#![cfg(feature = "testing")]
 
-mod checker;
 mod group;
 mod handlers;
+mod history;
 mod ledger;
 mod log;
+mod many;
 mod nemesis;
 mod operation;
 mod perform;
-mod plant;
+mod planted;
+mod quorum;
+mod rare;
+mod records;
+mod requests;
 mod rng;
 mod run;
 mod setup;
 mod store;
+mod watch;
 mod words;
 mod workload;
 mod world;
 
-use std::collections::BTreeMap;
+use std::time::Instant;
 
-use run::{Report, run, run_with};
-use setup::{Plant, Setup};
+use dueline::testing::checker::story;
 
-fn seeds() -> std::ops::Range<u64> {
-    let text = std::env::var("DUELINE_SIM_SEEDS").unwrap_or_else(|_| "0..200".into());
-    let (from, to) = text.split_once("..").expect("DUELINE_SIM_SEEDS is A..B");
-    from.parse().expect("a number")..to.parse().expect("a number")
-}
+use many::{Sum, run_all};
+use run::{Run, run, run_with};
+use setup::Setup;
 
-fn fail(seed: u64, report: &Report) -> String {
-    let wrongs: Vec<&String> = report.verdict.wrongs.iter().take(3).collect();
-    format!(
-        "seed {seed}: {} wrong, first {wrongs:#?}\n\
-         DUELINE_SIM_SEED={seed} cargo test --test simulation replay -- --nocapture",
-        report.verdict.wrongs.len()
-    )
-}
+/// Seeds of the default test.
+const SEEDS: std::ops::Range<u64> = 0..300;
 
-/// Paths that are rare and matter: the default seeds have to take each of them.
-const RARE: [&str; 16] = [
-    "takeover with open attempt",
-    "unknown bump that applied",
-    "fenced owner",
-    "lapse and regain",
-    "revoke during load",
-    "cancel racing a start",
-    "forwarded duplicate",
-    "late write applied",
-    "answer of an old epoch ignored",
-    "eviction and reload",
-    "replay after a crash before progress",
-    "graceful handover",
-    "guard refused a token",
-    "assigned twice",
-    "pointer written",
-    "takeover of late queues",
-];
-
-/// What a run of many seeds came to.
-#[derive(Debug, Default)]
-struct Sum {
-    counts: BTreeMap<&'static str, u64>,
-    calls: u64,
-    failed: Vec<u64>,
-}
-
-impl Sum {
-    fn add(&mut self, seed: u64) {
-        let Ok(report) = std::panic::catch_unwind(|| run(seed)) else {
-            eprintln!("DUELINE_SIM_SEED={seed} cargo test --test simulation replay -- --nocapture");
-            return self.failed.push(seed);
-        };
-        self.calls += report.verdict.checked;
-        for (path, count) in report.ledger.counts.iter().chain(&report.verdict.duplicates) {
-            *self.counts.entry(path).or_insert(0) += count;
-        }
-        if !report.verdict.wrongs.is_empty() {
-            eprintln!("{}", fail(seed, &report));
-            self.failed.push(seed);
-        }
+/// How a failed seed is shown: what is wrong, what happened to the queue concerned, and how to see it again.
+pub(crate) fn fail(seed: u64, run: &Run) -> String {
+    let wrongs = &run.report.wrongs;
+    let mut text = format!("seed {seed}: {} wrong", wrongs.len());
+    for wrong in wrongs.iter().take(3) {
+        text += &format!("\n  {}: {}", wrong.rule.word(), wrong.what);
     }
-
-    fn join(mut self, other: Sum) -> Sum {
-        for (path, count) in other.counts {
-            *self.counts.entry(path).or_insert(0) += count;
-        }
-        self.calls += other.calls;
-        self.failed.extend(other.failed);
-        self
+    if let Some(queue) = wrongs.iter().find_map(|wrong| wrong.queue.as_ref()) {
+        let lines = story(&run.history, queue);
+        text += &format!("\nwhat happened to queue {queue}:\n  {}", lines.join("\n  "));
     }
+    text + &format!("\ncargo xtask sim --replay {seed}")
 }
 
 #[test]
-fn every_seed_keeps_the_promises_and_rare_paths_are_taken() {
-    let half = |odd: u64| {
-        let mut sum = Sum::default();
-        seeds().filter(|seed| seed % 2 == odd).for_each(|seed| sum.add(seed));
-        sum
-    };
-    let sum = std::thread::scope(|scope| {
-        let odd = scope.spawn(|| half(1));
-        half(0).join(odd.join().expect("a panic of a seed is caught"))
-    });
-    eprintln!("{} calls checked; {:#?}", sum.calls, sum.counts);
+fn every_seed_keeps_the_promises_and_rare_events_happen() {
+    let sum = run_all(SEEDS.collect(), &|_, _| {});
+    eprintln!("{sum}");
     assert!(sum.failed.is_empty(), "seeds that failed: {:?}", sum.failed);
-    if std::env::var("DUELINE_SIM_SEEDS").is_err() {
-        let missed: Vec<_> = RARE.iter().filter(|path| !sum.counts.contains_key(*path)).collect();
-        assert!(missed.is_empty(), "never taken: {missed:?}");
-    }
+    let missed = sum.missed();
+    assert!(missed.is_empty(), "never happened: {missed:?}");
 }
 
+/// `cargo xtask sim --seeds A..B`: as the test before, over other seeds, with progress and a file to resume from.
 #[test]
-fn planted_mistakes_are_found() {
-    let plants = [
-        Plant::ProgressBeforeRows,
-        Plant::LoadBeforeTheWait,
-        Plant::OpenAttemptNotWaitedFor,
-        Plant::StartBeforeCatchUp,
-        Plant::NoGuard,
-        Plant::LateQueueForgotten,
-        Plant::LateQueueBeginsLate,
-    ];
-    for plant in plants {
-        let found = (0..PLANTED_SEEDS).find(|seed| {
-            let report = run_with(*seed, Setup { plant: Some(plant), ..Setup::of(*seed) });
-            if let Some(wrong) = report.verdict.wrongs.first() {
-                let wrong: String = wrong.chars().take(120).collect();
-                eprintln!("{plant:?}: seed {seed}: {wrong}");
-            }
-            !report.verdict.wrongs.is_empty()
-        });
-        assert!(found.is_some(), "{plant:?} is not found in {PLANTED_SEEDS} seeds");
-    }
+fn seeds_of_a_long_run_keep_the_promises() {
+    let Ok(seeds) = std::env::var("DUELINE_SIM_SEEDS") else { return };
+    let sum: Sum = many::long_run(&seeds);
+    assert!(sum.failed.is_empty(), "seeds that failed: {:?}", sum.failed);
 }
-
-/// Within so many seeds each planted mistake has to be found.
-const PLANTED_SEEDS: u64 = 200;
 
 #[test]
 fn same_seed_gives_the_same_trace() {
@@ -149,11 +77,27 @@ fn same_seed_gives_the_same_trace() {
 }
 
 #[test]
+fn another_seed_gives_another_trace() {
+    assert_ne!(run(3).trace, run(4).trace);
+}
+
+/// `cargo xtask sim --replay SEED`: one seed, shown.
+#[test]
 fn replay() {
     let Ok(seed) = std::env::var("DUELINE_SIM_SEED") else { return };
     let seed = seed.parse().expect("DUELINE_SIM_SEED is a number");
     let show = std::env::var("DUELINE_SIM_SHARD").ok().map(|shard| shard.parse().expect("a number"));
-    let report = run_with(seed, Setup { show, ..Setup::of(seed) });
-    eprintln!("{:#?}", report.ledger.counts);
-    assert!(report.verdict.wrongs.is_empty(), "{}", fail(seed, &report));
+    let mistake = std::env::var("DUELINE_SIM_PLANT").ok().map(|name| planted::named(&name));
+    let begun = Instant::now();
+    let run = run_with(seed, Setup { show, ..Setup::of(seed) }, mistake);
+    let ratio = run.virtual_ms as f64 / 1e3 / begun.elapsed().as_secs_f64();
+    if let Ok(path) = std::env::var("DUELINE_SIM_HISTORY") {
+        let file = std::fs::File::create(&path).expect("the file of the history can be made");
+        run.history.clone().write(std::io::BufWriter::new(file)).expect("the history is written");
+    }
+    eprintln!(
+        "{:#?}\n{}\ntrace {:016x}, {ratio:.0} times real time",
+        run.ledger.counts, run.report, run.trace
+    );
+    assert!(run.report.is_clean(), "{}", fail(seed, &run));
 }

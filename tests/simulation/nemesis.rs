@@ -1,9 +1,12 @@
 //! What goes wrong: a plan of faults drawn from the seed, and how each begins and ends.
 
 use dueline::model::Shard;
+use dueline::planted;
 
 use crate::rng::Rng;
 use crate::setup::Setup;
+use crate::store::cell::{ALL, Mask, REPLICAS, bits, replicas_of};
+use crate::store::nodes::DCS;
 use crate::world::{Event, World};
 
 /// A fault.
@@ -24,6 +27,44 @@ pub(crate) enum Fault {
     Move(u32),
     /// A shard is given to a second member.
     Twice(u32),
+    /// Nodes of the store are down.
+    NodesDown(Mask, u64),
+    /// Nothing gets from one data centre to another.
+    OneWay(usize, usize, u64),
+    /// Two data centres do not hear each other.
+    Apart(usize, usize, u64),
+    /// A replica loses its disk, and serves again when it is repaired.
+    Wipe(usize, u64),
+    /// The store takes no writes: a guard rail, or a table that is missing.
+    GuardRail(u64),
+    /// The log's leader has a clock that is behind.
+    LogClock(i64, u64),
+    /// An instance's system clock is set.
+    WallStep(usize, i64),
+    /// Members come and go.
+    Storm(u64),
+}
+
+impl Fault {
+    /// Its name in a history.
+    fn word(self) -> &'static str {
+        match self {
+            Fault::Crash(..) => "crash",
+            Fault::Freeze(..) | Fault::FreezeAtCall(..) => "freeze",
+            Fault::CutFromLog(..) => "cut from the log",
+            Fault::CutFromStore(..) => "cut from the store",
+            Fault::StoreAway(_) => "store away",
+            Fault::LogAway(_) => "log away",
+            Fault::Stop(..) => "stop",
+            Fault::Move(_) | Fault::Twice(_) | Fault::Storm(_) => "rebalance",
+            Fault::NodesDown(..) => "nodes down",
+            Fault::OneWay(..) | Fault::Apart(..) => "data centres apart",
+            Fault::Wipe(..) => "replica wiped",
+            Fault::GuardRail(_) => "guard rail",
+            Fault::LogClock(..) => "log clock behind",
+            Fault::WallStep(..) => "clock step",
+        }
+    }
 }
 
 /// Faults and when they begin.
@@ -32,7 +73,7 @@ pub(crate) fn plan(setup: &Setup, rng: &mut Rng) -> Vec<(u64, Fault)> {
         let at = rng.range(6_000, setup.chaos_ms - 5_000);
         let (instance, shard) = (rng.index(setup.instances), rng.below(u64::from(setup.shards)) as u32);
         let (short, long) = (rng.range(500, 9_000), rng.range(5_000, 30_000));
-        let fault = match rng.below(16) {
+        let fault = match rng.below(27) {
             0..=3 => Fault::Crash(instance, long),
             4..=5 => Fault::Freeze(instance, short),
             6 => Fault::FreezeAtCall(instance, long),
@@ -42,7 +83,17 @@ pub(crate) fn plan(setup: &Setup, rng: &mut Rng) -> Vec<(u64, Fault)> {
             11 => Fault::LogAway(if rng.chance(300) { long + 60_000 } else { long }),
             12 => Fault::Stop(instance, long),
             13..=14 => Fault::Move(shard),
-            _ => Fault::Twice(shard),
+            15 => Fault::Twice(shard),
+            16..=17 => Fault::NodesDown(1 << rng.index(REPLICAS), long),
+            18 => Fault::NodesDown(replicas_of(rng.index(DCS)), long),
+            19 => Fault::OneWay(rng.index(DCS), rng.index(DCS), short),
+            20 => Fault::Apart(rng.index(DCS), rng.index(DCS), long),
+            21 => Fault::Wipe(rng.index(REPLICAS), long),
+            22 => Fault::GuardRail(short),
+            23 => Fault::LogClock(-(rng.range(500, 20_000) as i64), long),
+            24 => Fault::WallStep(instance, 3_600_000 * if rng.chance(500) { 1 } else { -1 }),
+            25 => Fault::WallStep(instance, -(rng.range(2_000, 20_000) as i64)),
+            _ => Fault::Storm(short),
         };
         (at, fault)
     };
@@ -87,7 +138,6 @@ impl World {
             }
             Fault::LogAway(ms) => {
                 self.log.away = true;
-                self.ledger.log_away.push((self.now, self.now + ms));
                 if self.rng.chance(500) {
                     (0..self.instances.len()).for_each(|instance| self.lose_all(instance));
                 }
@@ -104,7 +154,34 @@ impl World {
             }
             Fault::Move(shard) => return self.disturb(Shard(shard), false),
             Fault::Twice(shard) => return self.disturb(Shard(shard), true),
+            Fault::NodesDown(..)
+            | Fault::OneWay(..)
+            | Fault::Apart(..)
+            | Fault::Wipe(..)
+            | Fault::GuardRail(_) => match self.strike_store(fault) {
+                Some(ms) => ms,
+                None => return,
+            },
+            Fault::LogClock(behind, ms) => {
+                self.ledger.count("append time stepped back");
+                self.log.clock_ms = behind;
+                ms
+            }
+            Fault::WallStep(instance, step) => {
+                self.ledger.count("system clock set");
+                self.instances[instance].step += step;
+                return;
+            }
+            Fault::Storm(ms) => {
+                self.ledger.count("rebalance storm");
+                for step in 0..6 {
+                    let shard = self.rng.below(u64::from(self.setup.shards)) as u32;
+                    self.after(1 + step * ms / 6, Event::Fault(Fault::Move(shard)));
+                }
+                ms
+            }
         };
+        self.ledger.faults.push((fault.word(), self.now, self.now + ms));
         self.after(ms, Event::Heal(fault));
     }
 
@@ -138,7 +215,67 @@ impl World {
                     self.after(1, Event::Join(instance, life));
                 }
             }
-            Fault::Move(_) | Fault::Twice(_) => {}
+            Fault::NodesDown(nodes, _) => self.store.nodes.start(nodes),
+            Fault::OneWay(..) | Fault::Apart(..) => self.store.nodes.join(),
+            Fault::GuardRail(_) => self.guard_rail = false,
+            Fault::LogClock(..) => self.log.clock_ms = 0,
+            Fault::Wipe(..) | Fault::WallStep(..) | Fault::Storm(_) | Fault::Move(_) | Fault::Twice(_) => {}
+        }
+    }
+
+    /// For how long, or `None` when it cannot be borne on top of what is wrong already.
+    fn strike_store(&mut self, fault: Fault) -> Option<u64> {
+        match fault {
+            Fault::NodesDown(nodes, ms) => {
+                if self.store.nodes.joining() != 0 {
+                    return None;
+                }
+                self.ledger.count(if nodes.count_ones() > 1 { "data centre down" } else { "replica down" });
+                self.store.nodes.stop(nodes);
+                Some(ms)
+            }
+            Fault::OneWay(from, to, ms) => {
+                self.ledger.count("one-way partition of the store");
+                self.store.nodes.cut(from, to);
+                Some(ms)
+            }
+            Fault::Apart(one, other, ms) => {
+                self.ledger.count("data centres apart");
+                self.store.nodes.cut(one, other);
+                self.store.nodes.cut(other, one);
+                Some(ms)
+            }
+            Fault::Wipe(replica, ms) => {
+                if !self.store.nodes.may_lose(replica) {
+                    return None;
+                }
+                self.ledger.count("replica wiped and repaired");
+                self.store.wipe(replica);
+                if planted!(ServeBeforeRepair) {
+                    self.store.nodes.repaired(replica);
+                } else {
+                    self.after(ms, Event::Repair(replica));
+                }
+                Some(ms)
+            }
+            Fault::GuardRail(ms) => {
+                self.ledger.count("guard rail hit");
+                self.guard_rail = true;
+                Some(ms)
+            }
+            _ => None,
+        }
+    }
+
+    pub(crate) fn repair(&mut self, replica: usize) {
+        if !self.store.nodes.is_up(replica) {
+            return self.after(1_000, Event::Repair(replica));
+        }
+        for (shard, row) in self.store.repair(replica) {
+            self.note_owner(shard, &row);
+        }
+        for row in std::mem::take(&mut self.store.repaired) {
+            self.durable(&row);
         }
     }
 
@@ -151,7 +288,14 @@ impl World {
     pub(crate) fn heal_all(&mut self) {
         self.healing = true;
         self.store_away = false;
+        self.guard_rail = false;
         self.log.away = false;
+        self.log.clock_ms = 0;
+        self.store.nodes.join();
+        self.store.nodes.start(ALL);
+        for replica in bits(self.store.nodes.joining()) {
+            self.after(100, Event::Repair(replica));
+        }
         self.refresh_sessions();
         for instance in 0..self.instances.len() {
             let at = &mut self.instances[instance];

@@ -6,8 +6,11 @@ use dueline::model::{Boot, Shard};
 use crate::ledger::BASE;
 use crate::nemesis::Fault;
 use crate::operation::{LogOp, StoreOp};
-use crate::store::Bump;
+use crate::store::owners::Change;
 use crate::world::{Addr, Event, World};
+
+/// How long a commit takes to the coordinator.
+const COMMIT_MS: u64 = 4;
 
 impl World {
     pub(crate) fn perform(&mut self, from: Addr, effect: Effect, engine: &Engine) {
@@ -20,9 +23,13 @@ impl World {
         match effect {
             Effect::ReadOwner => self.ask_store(from, StoreOp::ReadOwner),
             Effect::Bump { expected, owner, wait_ms } => {
-                self.ask_store(from, StoreOp::Bump(Bump { expected, owner, lease_ms: 6_000, wait_ms }));
+                let lease_ms = self.setup.timing.lease_ms;
+                let change = Change::Bump { expected, owner, lease_ms, wait_ms };
+                self.ask_store(from, StoreOp::Change(change));
             }
-            Effect::Release { epoch, owner } => self.ask_store(from, StoreOp::Release(epoch, owner)),
+            Effect::Release { epoch, owner } => {
+                self.ask_store(from, StoreOp::Change(Change::Release { epoch, owner }));
+            }
             Effect::ReadProgress(ticket) => self.ask_store(from, StoreOp::ReadProgress(ticket)),
             Effect::WriteProgress { ticket, progress, stamp } => {
                 self.ask_store(from, StoreOp::WriteProgress(ticket, Box::new(progress), stamp));
@@ -34,7 +41,11 @@ impl World {
             }
             Effect::Fetch { ticket, .. } => self.ask_log(from, LogOp::Fetch(ticket)),
             Effect::StopFetch => self.stop_fetch(from),
-            Effect::Commit(_) => {}
+            Effect::Commit(offset) => {
+                let generation = self.group.generation_of(from.instance);
+                // One connection: commits keep their order.
+                self.after(COMMIT_MS, Event::Log(from, LogOp::Commit(offset, generation)));
+            }
             Effect::LookUp(ticket, lookups) => self.ask_store(from, StoreOp::LookUp(ticket, lookups)),
             Effect::Slice(ticket, first, to) => {
                 let view = engine.shard_view(Boot(0));

@@ -1,50 +1,60 @@
 //! One simulation from its seed to its verdict.
 
-use crate::checker::{Verdict, check};
+use dueline::engine::plant::{self, Plant};
+use dueline::testing::checker::{Report, check};
+use dueline::testing::history::History;
+
+use crate::history;
 use crate::ledger::Ledger;
 use crate::setup::Setup;
 use crate::world::World;
 
 /// How one seed went.
 #[derive(Debug)]
-pub(crate) struct Report {
-    pub(crate) verdict: Verdict,
+pub(crate) struct Run {
+    pub(crate) report: Report,
+    pub(crate) history: History,
     pub(crate) ledger: Ledger,
     pub(crate) trace: u64,
+    /// Simulated milliseconds.
+    pub(crate) virtual_ms: u64,
 }
 
+/// Every run lasts at least so long, in simulated milliseconds.
+const RUN_MS_MIN: u64 = 600_000;
 /// Longest time after the last fault until everything has ended, in milliseconds.
-const REST_MS_MAX: u64 = 600_000;
+const REST_MS_MAX: u64 = 900_000;
+/// How long a coordinator that gives a shard to two members does not notice.
+const SETTLE_MS: u64 = 15_000;
 
-/// Runs a seed with its own setup.
-pub(crate) fn run(seed: u64) -> Report {
-    run_with(seed, Setup::of(seed))
+/// Runs a seed.
+pub(crate) fn run(seed: u64) -> Run {
+    run_with(seed, Setup::of(seed), None)
 }
 
-/// Runs a seed with another setup.
-pub(crate) fn run_with(seed: u64, setup: Setup) -> Report {
-    let chaos_ms = setup.chaos_ms;
+/// Runs a seed with another setup, or with a mistake in it.
+pub(crate) fn run_with(seed: u64, setup: Setup, planted: Option<Plant>) -> Run {
+    plant::set(planted);
+    let (chaos_ms, slack) = (setup.chaos_ms, history::slack(&setup));
     let mut world = World::new(setup, seed);
     world.begin();
     world.run_until(chaos_ms);
     world.heal_all();
-    world.run_until(chaos_ms + 15_000);
+    world.run_until(chaos_ms + SETTLE_MS);
     world.settle_group();
-    let mut at_rest = false;
-    while world.now < chaos_ms + REST_MS_MAX && world.ledger.wrongs.len() < 20 {
+    world.begin_rest();
+    while world.now < chaos_ms + REST_MS_MAX && world.ledger.wrongs.is_empty() {
         let until = world.now + 5_000;
         world.run_until(until);
-        at_rest = world.now > chaos_ms + 60_000 && world.ledger.unfinished(world.now).is_empty();
-        if at_rest {
+        let rested = world.ledger.rested.values().all(|rested| rested.caught_up.is_some());
+        if world.now >= RUN_MS_MIN && rested && world.unfinished() == 0 {
             break;
         }
     }
     let until = world.now + 3_000;
     world.run_until(until);
-    if !at_rest {
-        let left = world.ledger.unfinished(world.now);
-        world.ledger.wrongs.push(format!("{} tasks never end: {:?}", left.len(), left.first()));
-    }
-    let verdict = check(&world.ledger, true);
-    Report { verdict, ledger: world.ledger, trace: world.trace }
+    plant::set(None);
+    let history = history::of(&world.ledger);
+    let report = check(&history, &slack);
+    Run { report, history, trace: world.trace, virtual_ms: world.now, ledger: world.ledger }
 }

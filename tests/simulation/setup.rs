@@ -1,27 +1,9 @@
-//! What one simulation is made with: sizes and rates drawn from the seed, and what is planted or shown.
+//! What one simulation is made with: sizes and rates drawn from the seed, and what is shown of it.
 
+use dueline::engine::Timing;
 use dueline::model::Shard;
 
 use crate::rng::Rng;
-
-/// A mistake planted into the world's answers, to see that the checker finds it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Plant {
-    /// Intake rows are acknowledged before they are stored, and a crash loses them.
-    ProgressBeforeRows,
-    /// Every owner row looks released: nobody waits for the old lease to end.
-    LoadBeforeTheWait,
-    /// An open attempt looks as if its deadline had passed.
-    OpenAttemptNotWaitedFor,
-    /// The log's end looks as if nothing had come since the last progress.
-    StartBeforeCatchUp,
-    /// Handlers take every token.
-    NoGuard,
-    /// A takeover is told of no late queue.
-    LateQueueForgotten,
-    /// The pointers of a late queue look as if they began where they once did, whatever came before later.
-    LateQueueBeginsLate,
-}
 
 /// Sizes and rates of a run.
 #[derive(Clone, Debug)]
@@ -39,6 +21,17 @@ pub(crate) struct Setup {
     pub(crate) queue_tasks_max: usize,
     /// Rows above the watermark before unfinished tasks get pointers.
     pub(crate) late_rows: usize,
+    pub(crate) timing: Timing,
+    /// How far the wall clocks of instances are off at most, in milliseconds.
+    pub(crate) wall_skew_ms: u64,
+    /// The group gives a shard away before it was let go.
+    pub(crate) eager_group: bool,
+    /// Writes in a thousand that a replica drops.
+    pub(crate) drops: u64,
+    /// Reads give what they found to the replicas they asked.
+    pub(crate) read_repair: bool,
+    /// How far the clocks of the store's nodes are off at most, in milliseconds.
+    pub(crate) node_skew_ms: u64,
     /// Producers and faults stop here, in milliseconds.
     pub(crate) chaos_ms: u64,
     pub(crate) produce_every_ms: u64,
@@ -47,7 +40,6 @@ pub(crate) struct Setup {
     /// Store requests in a thousand that are slow.
     pub(crate) slow: u64,
     pub(crate) faults: u64,
-    pub(crate) plant: Option<Plant>,
     /// Prints what this shard is told and asks for.
     pub(crate) show: Option<u32>,
 }
@@ -65,14 +57,19 @@ impl Setup {
             page_rows: rng.range(3, 30) as usize,
             fetch_records: rng.range(2, 60) as usize,
             look_ahead_ms: [8_000, 20_000, 60_000][rng.index(3)],
-            queue_tasks_max: [1, 2, 5, 64][rng.index(4)],
-            late_rows: [5, 20, 20_000][rng.index(3)],
-            chaos_ms: rng.range(60_000, 150_000),
+            timing: Timing::default(),
+            wall_skew_ms: [15, 15, 1_500][rng.index(3)],
+            eager_group: rng.chance(250),
+            drops: [0, 3, 40][rng.index(3)],
+            read_repair: rng.chance(850),
+            node_skew_ms: [5, 2_000, 7_200_000][rng.index(3)],
+            chaos_ms: rng.range(300_000, 420_000),
             produce_every_ms: rng.range(150, 700),
             unanswered: [0, 4, 25][rng.index(3)],
             slow: [5, 40][rng.index(2)],
-            faults: rng.range(1, 8),
-            plant: None,
+            faults: rng.range(4, 30),
+            queue_tasks_max: [1, 2, 5, 64][rng.index(4)],
+            late_rows: [5, 20, 20_000][rng.index(3)],
             show: None,
         }
     }

@@ -1,229 +1,250 @@
-//! The fake store: rows as plain data, owner rows by compare-and-set, progress by (epoch, stamp). It holds what was
-//! applied and writes down when; delays and losses are the world's.
+//! The fake store: the tables on five replicas in three data centres. It applies what reaches a replica and answers
+//! from those that are asked; who is reached, delays and losses are the world's.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dueline::engine::{KeyLookup, Next, fold};
+use dueline::engine::KeyLookup;
 use dueline::model::{
-    Epoch, EventRow, Fact, FactRow, LateQueueRow, OwnerRow, OwnerUuid, Place, Pointer, PointerPage,
-    PointerRange, Progress, QueueName, Row, Segment, Shard, Standing, TaskKey, Version,
+    Epoch, EventRow, Fact, FactRow, LateQueueRow, OwnerRow, Place, PointerPage, PointerRange, Progress, Row,
+    Segment, Shard, TaskKey, Version,
 };
+use dueline::planted;
 
-use crate::ledger::{Answered, BASE, Ledger};
+pub(crate) mod cell;
+pub(crate) mod late;
+pub(crate) mod nodes;
+pub(crate) mod owners;
+
+use cell::{ALL, Cell, Landed, Mask};
+use late::Lates;
+use nodes::Nodes;
+use owners::Owners;
 
 type FactKey = (u8, u64, u64);
 type EventKey = (Reverse<Version>, Reverse<Epoch>);
 
+/// Sets of replicas that answer a read: each partition is answered by one of them.
+pub(crate) type Asked = [Mask; 4];
+
 /// The tables.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
-    pub(crate) due: BTreeMap<(Shard, Place), BTreeMap<FactKey, FactRow>>,
-    events: BTreeMap<TaskKey, BTreeMap<EventKey, EventRow>>,
-    payloads: BTreeMap<(Shard, Place), Arc<[u8]>>,
-    owners: BTreeMap<Shard, OwnerRow>,
-    progress: BTreeMap<(Shard, Epoch), (u64, Progress)>,
-    pointers: BTreeMap<(Shard, QueueName), BTreeMap<Standing, Pointer>>,
-    late_queues: BTreeMap<(Shard, Segment), BTreeMap<u64, LateQueueRow>>,
+    pub(crate) nodes: Nodes,
+    pub(crate) owners: Owners,
+    due: BTreeMap<(Shard, Place), BTreeMap<FactKey, Cell<FactRow>>>,
+    events: BTreeMap<TaskKey, BTreeMap<EventKey, Cell<EventRow>>>,
+    payloads: BTreeMap<(Shard, Place), Cell<Arc<[u8]>>>,
+    progress: BTreeMap<(Shard, Epoch), Cell<Progress>>,
+    late: Lates,
+    /// Rows that a read repair brought to a quorum.
+    pub(crate) repaired: Vec<Row>,
+    /// Whether a read gives what it found to the replicas it asked.
+    pub(crate) read_repair: bool,
 }
 
-/// A compare-and-set of an owner row.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Bump {
-    pub(crate) expected: Epoch,
-    pub(crate) owner: OwnerUuid,
-    pub(crate) lease_ms: u64,
-    pub(crate) wait_ms: u64,
+fn fact_key(fact: &Fact) -> FactKey {
+    match fact {
+        Fact::Task { .. } => (0, 0, 0),
+        Fact::Superseded { by, .. } => (1, 0, by.0),
+        Fact::Started(started) => (2, started.epoch.0, started.seq),
+        Fact::Ended(ended) => (3, ended.epoch.0, ended.seq),
+        Fact::Closed { epoch, seq, .. } => (4, epoch.0, *seq),
+    }
+}
+
+/// Reads a cell from the replicas asked.
+fn read<V: PartialEq + Clone>(
+    cell: &mut Cell<V>,
+    from: Mask,
+    repair: bool,
+    repaired: impl FnOnce(V),
+) -> Option<V> {
+    let (value, everywhere) = cell.read(from)?;
+    let value = value.clone();
+    if repair && !everywhere && cell.spread(from, from) {
+        repaired(value.clone());
+    }
+    Some(value)
 }
 
 impl Store {
-    pub(crate) fn write(&mut self, row: &Row, now: u64, ledger: &mut Ledger) {
+    pub(crate) fn new(read_repair: bool) -> Store {
+        Store { read_repair, ..Store::default() }
+    }
+
+    /// Writes a row on replicas.
+    pub(crate) fn put(&mut self, row: &Row, stamp: u64, on: Mask) -> Landed {
         match row {
-            Row::Event(row) => self.write_event(row, now, ledger),
-            Row::Fact(row) => self.write_fact(row, now, ledger),
+            Row::Event(row) => {
+                let rows = self.events.entry(row.key.clone()).or_default();
+                let key = (Reverse(row.version), Reverse(row.epoch));
+                rows.entry(key).or_default().put(stamp, row.clone(), on)
+            }
+            Row::Fact(row) => {
+                let rows = self.due.entry((row.shard, row.place)).or_default();
+                rows.entry(fact_key(&row.fact)).or_default().put(stamp, row.clone(), on)
+            }
             Row::Payload(row) => {
-                self.payloads.insert((row.shard, row.place), row.bytes.clone());
+                let cell = self.payloads.entry((row.shard, row.place)).or_default();
+                cell.put(stamp, row.bytes.clone(), on)
             }
-            Row::Pointer(row) => {
-                ledger.count("pointer written");
-                let pointers = self.pointers.entry((row.shard, row.queue.clone())).or_default();
-                pointers.insert(row.pointer.standing(), row.pointer);
+            Row::Pointer(row) => self.late.put_pointer(row, stamp, on),
+            Row::LateQueue(row) => self.late.put_list_row(row, stamp, on),
+        }
+    }
+
+    pub(crate) fn put_progress(&mut self, shard: Shard, progress: &Progress, stamp: u64, on: Mask) {
+        let cell = self.progress.entry((shard, progress.epoch)).or_default();
+        cell.put(stamp, progress.clone(), on);
+    }
+
+    pub(crate) fn lookup(&mut self, lookups: &[KeyLookup], asked: Asked) -> Vec<Vec<EventRow>> {
+        let mut answers = Vec::with_capacity(lookups.len());
+        for (number, lookup) in lookups.iter().enumerate() {
+            let from = asked[number % asked.len()];
+            let mut found = Vec::new();
+            for cell in self.events.get_mut(&lookup.key).into_iter().flat_map(|rows| rows.values_mut()) {
+                let repaired = &mut self.repaired;
+                let row = read(cell, from, self.read_repair, |row| repaired.push(Row::Event(row)));
+                let Some(row) = row.filter(|row| row.version <= lookup.last) else { continue };
+                let below = row.version < lookup.first;
+                found.push(row);
+                if below {
+                    break;
+                }
             }
-            Row::LateQueue(row) => self.write_late_queue(row, ledger),
+            answers.push(found);
         }
-    }
-
-    fn write_late_queue(&mut self, row: &LateQueueRow, ledger: &mut Ledger) {
-        let rows = self.late_queues.entry((row.shard, row.segment)).or_default();
-        let old = rows.insert(row.seq, row.clone());
-        if old.as_ref().is_some_and(|old| old != row) {
-            ledger.wrongs.push(format!("a row of a list of late queues changed: {old:?} became {row:?}"));
-        }
-    }
-
-    pub(crate) fn late_queues(&self, shard: Shard, segment: Segment) -> Vec<LateQueueRow> {
-        let rows = self.late_queues.get(&(shard, segment));
-        rows.map(|rows| rows.values().cloned().collect()).unwrap_or_default()
-    }
-
-    pub(crate) fn pointers(&self, shard: Shard, range: &PointerRange, rows_max: usize) -> PointerPage {
-        let Some(pointers) = self.pointers.get(&(shard, range.queue.clone())) else {
-            return PointerPage::default();
-        };
-        let mut left = pointers.range(range.from..).map(|(_, pointer)| *pointer);
-        let pointers = left.by_ref().take(rows_max).take_while(|pointer| pointer.due_at < range.to).collect();
-        let next = left.next().filter(|pointer| pointer.due_at < range.to).map(|pointer| pointer.standing());
-        PointerPage { pointers, next }
-    }
-
-    fn write_event(&mut self, row: &EventRow, now: u64, ledger: &mut Ledger) {
-        let rows = self.events.entry(row.key.clone()).or_default();
-        let old = rows.insert((Reverse(row.version), Reverse(row.epoch)), row.clone());
-        if old.as_ref().is_some_and(|old| old != row) {
-            ledger.wrongs.push(format!("an event row changed: {old:?} became {row:?}"));
-        }
-        let answer = ledger.answers.get(&(row.shard, row.version));
-        if answer.is_none_or(|answer| answer.row.epoch < row.epoch) {
-            let answer = Answered { at: now, row: row.clone() };
-            ledger.answers.insert((row.shard, row.version), answer);
-        } else if old.is_none() {
-            ledger.count("answer of an old epoch ignored");
-        }
-    }
-
-    fn write_fact(&mut self, row: &FactRow, now: u64, ledger: &mut Ledger) {
-        let key = match &row.fact {
-            Fact::Task { .. } => (0, 0, 0),
-            Fact::Superseded { by, .. } => (1, 0, by.0),
-            Fact::Started(started) => (2, started.epoch.0, started.seq),
-            Fact::Ended(ended) => (3, ended.epoch.0, ended.seq),
-            Fact::Closed { epoch, seq, .. } => (4, epoch.0, *seq),
-        };
-        let rows = self.due.entry((row.shard, row.place)).or_default();
-        let old = rows.insert(key, row.clone());
-        if old.as_ref().is_some_and(|old| old != row) {
-            ledger.wrongs.push(format!("a fact changed: {old:?} became {row:?}"));
-        }
-        let history = ledger.places.entry((row.shard, row.place)).or_default();
-        match &row.fact {
-            Fact::Started(started) => {
-                history.starts.insert((started.epoch.0, started.seq), started.at.0);
-            }
-            Fact::Superseded { by, .. } => {
-                history.marks.entry(*by).or_insert(now);
-            }
-            Fact::Closed { .. } => history.closed = true,
-            Fact::Task { .. } | Fact::Ended(_) => {}
-        }
-        let folded = fold(rows.values().map(|row| &row.fact), Version::MAX);
-        let late = matches!(&row.fact, Fact::Started(started) if started.epoch < self.owner(row.shard).epoch);
-        if late && history.finished_at(now) {
-            return ledger.count("late start ignored");
-        }
-        history.turns.retain(|(at, _)| *at <= now);
-        history.turns.push((now, matches!(folded.next(), Next::Finished(_))));
-        if let (Next::Open(started), Some(_)) = (folded.next(), folded.mark) {
-            let deadline = (started.deadline.0 - BASE).max(now as i64) as u64;
-            history.turns.push((deadline, true));
-        }
-    }
-
-    pub(crate) fn lookup(&self, lookups: &[KeyLookup]) -> Vec<Vec<EventRow>> {
-        let one = |lookup: &KeyLookup| {
-            let Some(rows) = self.events.get(&lookup.key) else { return Vec::new() };
-            let inside = |row: &&EventRow| row.version >= lookup.first && row.version <= lookup.last;
-            let below = rows.values().find(|row| row.version < lookup.first);
-            rows.values().filter(inside).chain(below).cloned().collect()
-        };
-        lookups.iter().map(one).collect()
+        answers
     }
 
     /// Rows of whole places, about `rows_max` of them, and where to go on.
     pub(crate) fn slice(
-        &self,
+        &mut self,
         shard: Shard,
         range: (Place, Place),
         rows_max: usize,
+        asked: Asked,
     ) -> (Vec<FactRow>, Option<Place>) {
         let mut rows = Vec::new();
-        for ((_, place), facts) in self.due.range((shard, range.0)..(shard, range.1)) {
+        for ((_, place), facts) in self.due.range_mut((shard, range.0)..(shard, range.1)) {
             if rows.len() >= rows_max {
                 return (rows, Some(*place));
             }
-            rows.extend(facts.values().cloned());
+            let from = asked[partition_of(*place) % asked.len()];
+            for cell in facts.values_mut() {
+                let repaired = &mut self.repaired;
+                rows.extend(read(cell, from, self.read_repair, |row| repaired.push(Row::Fact(row))));
+            }
         }
         (rows, None)
     }
 
-    pub(crate) fn facts(&self, shard: Shard, place: Place) -> Vec<FactRow> {
-        self.due.get(&(shard, place)).map(|rows| rows.values().cloned().collect()).unwrap_or_default()
+    pub(crate) fn facts(&mut self, shard: Shard, place: Place, from: Mask) -> Vec<FactRow> {
+        let mut rows = Vec::new();
+        for cell in self.due.get_mut(&(shard, place)).into_iter().flat_map(|facts| facts.values_mut()) {
+            let repaired = &mut self.repaired;
+            rows.extend(read(cell, from, self.read_repair, |row| repaired.push(Row::Fact(row))));
+        }
+        rows
     }
 
-    pub(crate) fn payload(&self, shard: Shard, place: Place) -> Option<Arc<[u8]>> {
-        self.payloads.get(&(shard, place)).cloned()
+    pub(crate) fn payload(&mut self, shard: Shard, place: Place, from: Mask) -> Option<Arc<[u8]>> {
+        read(self.payloads.get_mut(&(shard, place))?, from, self.read_repair, |_| {})
     }
 
-    pub(crate) fn progress(&self, shard: Shard) -> Option<Progress> {
-        let all = self.progress.range((shard, Epoch(0))..=(shard, Epoch(u64::MAX)));
-        all.last().map(|(_, (_, progress))| progress.clone())
+    pub(crate) fn late_queues(&mut self, shard: Shard, segment: Segment, from: Mask) -> Vec<LateQueueRow> {
+        self.late.list(shard, segment, from, self.read_repair)
     }
 
-    pub(crate) fn write_progress(
+    pub(crate) fn pointers(
         &mut self,
         shard: Shard,
-        progress: &Progress,
-        stamp: u64,
-        now: u64,
-        ledger: &mut Ledger,
-    ) {
-        let before = self.progress(shard);
-        let entry = self.progress.entry((shard, progress.epoch)).or_insert_with(|| (stamp, progress.clone()));
-        if stamp > entry.0 {
-            *entry = (stamp, progress.clone());
+        range: &PointerRange,
+        rows_max: usize,
+        asked: Asked,
+    ) -> PointerPage {
+        self.late.pointers(shard, range, rows_max, asked, self.read_repair)
+    }
+
+    /// The newest row of the highest epoch that these replicas know of.
+    pub(crate) fn progress(&mut self, shard: Shard, from: Mask) -> Option<Progress> {
+        let repair = self.read_repair;
+        let all = self.progress.range_mut((shard, Epoch(0))..=(shard, Epoch(u64::MAX)));
+        if planted!(ZombieProgressBelieved) {
+            return newest_by_time(all.map(|(_, cell)| &*cell), from);
         }
-        let after = self.progress(shard);
-        let (Some(before), Some(after)) = (before, after.clone()) else {
-            if let Some(after) = after {
-                ledger.applied.entry(shard).or_default().push((now, after.next_offset));
-            }
-            return;
+        all.rev().find_map(|(_, cell)| read(cell, from, repair, |_| {}))
+    }
+
+    /// What every majority of the replicas that answer reads knows at least.
+    pub(crate) fn durable_progress(&self, shard: Shard) -> Option<Progress> {
+        let one = |replica: usize| {
+            let all = self.progress.range((shard, Epoch(0))..=(shard, Epoch(u64::MAX)));
+            let mut newest = all.rev().filter_map(|(_, cell)| cell.read(1 << replica));
+            newest.next().map(|(progress, _)| progress)
         };
-        if after.next_offset < before.next_offset {
-            ledger.wrongs.push(format!("applied went back: {before:?} became {after:?}"));
-        }
-        if after.watermark < before.watermark {
-            ledger.wrongs.push(format!("the watermark went back: {before:?} became {after:?}"));
-        }
-        if after.next_offset > before.next_offset {
-            ledger.applied.entry(shard).or_default().push((now, after.next_offset));
-        }
+        let answering = cell::bits(ALL & !self.nodes.joining());
+        let mut rows: Vec<Option<&Progress>> = answering.map(one).collect();
+        rows.sort_by_key(|row| row.map(|row| (row.epoch, row.next_offset, row.watermark)));
+        rows.get(cell::QUORUM as usize - 1)?.cloned()
     }
 
-    pub(crate) fn owner(&self, shard: Shard) -> OwnerRow {
-        self.owners.get(&shard).cloned().unwrap_or_default()
+    /// Everything any replica has of a place.
+    pub(crate) fn known(&self, shard: Shard, place: Place) -> Vec<&FactRow> {
+        let cells = self.due.get(&(shard, place)).into_iter().flat_map(BTreeMap::values);
+        cells.filter_map(|cell| cell.read(ALL).map(|(row, _)| row)).collect()
     }
 
-    pub(crate) fn bump(&mut self, shard: Shard, bump: Bump, now: u64, ledger: &mut Ledger) -> bool {
-        let row = self.owner(shard);
-        if row.epoch != bump.expected {
-            return false;
-        }
-        let epoch = Epoch(bump.expected.0 + 1);
-        let row =
-            OwnerRow { epoch, owner: bump.owner, lease_ms: bump.lease_ms, wait_ms: bump.wait_ms, ..row };
-        self.owners.insert(shard, row);
-        ledger.bumps.insert((shard, epoch.0), now);
-        true
+    /// A replica loses its disk.
+    pub(crate) fn wipe(&mut self, replica: usize) {
+        self.nodes.wiped(replica);
+        self.owners.wipe(replica);
+        self.due.values_mut().flat_map(BTreeMap::values_mut).for_each(|cell| cell.wipe(replica));
+        self.events.values_mut().flat_map(BTreeMap::values_mut).for_each(|cell| cell.wipe(replica));
+        self.payloads.values_mut().for_each(|cell| cell.wipe(replica));
+        self.progress.values_mut().for_each(|cell| cell.wipe(replica));
+        self.late.wipe(replica);
     }
 
-    pub(crate) fn release(&mut self, shard: Shard, epoch: Epoch, owner: OwnerUuid) -> bool {
-        match self.owners.get_mut(&shard) {
-            Some(row) if row.epoch == epoch && row.owner == owner => {
-                row.released_epoch = epoch;
-                true
+    /// A replica gets everything that those which serve have, and serves from now on.
+    pub(crate) fn repair(&mut self, replica: usize) -> Vec<(Shard, OwnerRow)> {
+        let (from, to) = (self.nodes.serving(), 1 << replica);
+        for cell in self.due.values_mut().flat_map(BTreeMap::values_mut) {
+            if cell.spread(from, to)
+                && let Some((row, _)) = cell.read(ALL)
+            {
+                self.repaired.push(Row::Fact(row.clone()));
             }
-            Some(_) | None => false,
         }
+        for cell in self.events.values_mut().flat_map(BTreeMap::values_mut) {
+            if cell.spread(from, to)
+                && let Some((row, _)) = cell.read(ALL)
+            {
+                self.repaired.push(Row::Event(row.clone()));
+            }
+        }
+        for cell in self.payloads.values_mut() {
+            cell.spread(from, to);
+        }
+        for cell in self.progress.values_mut() {
+            cell.spread(from, to);
+        }
+        self.late.repair(from, to);
+        self.nodes.repaired(replica);
+        self.owners.repair(from, to)
     }
+}
+
+/// The row written last, whoever wrote it.
+fn newest_by_time<'a>(cells: impl Iterator<Item = &'a Cell<Progress>>, from: Mask) -> Option<Progress> {
+    let found = cells.filter_map(|cell| cell.read_with_time(from));
+    found.max_by_key(|(stamp, _)| *stamp).map(|(_, progress)| progress.clone())
+}
+
+/// The partition of a place: its bucket.
+fn partition_of(place: Place) -> usize {
+    (place.ready_at.0 / 300_000 + place.version.0 as i64 % 4) as usize
 }

@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 
 use dueline::model::{
-    Due, Event as Asking, HandlerName, Misfire, OnConflict, Origin, QueueName, RejectReason, Rejection,
-    Shard, TaskContent, TaskId, Verb, Wall, home_shard,
+    Due, Event as Asking, HandlerName, Misfire, OnConflict, Origin, Payload, QueueName, RejectReason,
+    Rejection, Shard, TaskContent, TaskId, Verb, Wall, home_shard,
 };
 
-use crate::handlers::payload;
+use crate::handlers::{UNSTORABLE, payload};
 use crate::ledger::{Append, Asked, BASE};
 use crate::log::Decoded;
 use crate::rng::Rng;
@@ -71,7 +71,22 @@ impl Workload {
         }
     }
 
+    /// An event whose row the store does not take.
+    fn unstorable(&mut self, now: u64) -> Sending {
+        let number = self.number();
+        let queue = QueueName::new(&format!("q{}", self.rng.below(self.queues))).expect("a short name");
+        let id = TaskId::new(&format!("u{number}")).expect("a short name");
+        let mut sending = self.scheduling(now, Some(queue), Some(id), OnConflict::Replace, number);
+        if let Verb::Schedule(_, content) = &mut sending.event.verb {
+            content.payload = Payload::Inline([UNSTORABLE, b":1}"].concat().into());
+        }
+        Sending { asked: Asked::Garbage, payload: None, ..sending }
+    }
+
     fn schedule(&mut self, now: u64) -> Sending {
+        if self.rng.chance(5) {
+            return self.unstorable(now);
+        }
         let number = self.number();
         let queue = QueueName::new(&format!("q{}", self.rng.below(self.queues))).expect("a short name");
         let id = TaskId::new(&format!("t{number}")).expect("a short name");
@@ -105,7 +120,7 @@ impl Workload {
         let index = self.recent();
         let Some((event, payload)) = self.used[index].last.clone() else { return self.on_unknown() };
         let asked = match &event.verb {
-            Verb::Schedule(..) => Asked::Schedule,
+            Verb::Schedule(_, content) => Asked::Schedule { may_lapse: may_lapse(content) },
             Verb::Cancel => Asked::Cancel,
             Verb::Reschedule(_) => Asked::Reschedule,
         };
@@ -124,7 +139,7 @@ impl Workload {
         let Used { queue, id, .. } = self.used[index].clone();
         let verb = match asked {
             Asked::Reschedule => Verb::Reschedule(self.due(now)),
-            Asked::Schedule | Asked::Cancel | Asked::Garbage => Verb::Cancel,
+            Asked::Schedule { .. } | Asked::Cancel | Asked::Garbage => Verb::Cancel,
         };
         let event = self.event(queue, Some(id), verb);
         self.used[index].last = Some((event.clone(), None));
@@ -179,7 +194,11 @@ impl Workload {
             payload: payload(number, large),
             priority: self.rng.below(10) as u8,
             collection: None,
-            timeout_ms: self.rng.chance(500).then(|| self.rng.range(1_500, 12_000)),
+            timeout_ms: match self.rng.below(100) {
+                0..=46 => None,
+                47..=94 => Some(self.rng.range(1_500, 12_000)),
+                _ => Some(self.rng.range(20_000, 60_000)),
+            },
             expires_at: self.rng.chance(30).then(|| Wall(BASE + (now + self.rng.range(0, 20_000)) as i64)),
             misfire: if self.rng.chance(30) { Misfire::Skip } else { Misfire::Run },
             misfire_grace_ms: 2_000,
@@ -189,8 +208,9 @@ impl Workload {
             created_by: None,
             traceparent: None,
         };
+        let asked = Asked::Schedule { may_lapse: may_lapse(&content) };
         let event = self.event(queue, id, Verb::Schedule(due, Box::new(content)));
-        Sending { event, asked: Asked::Schedule, payload: Some(number) }
+        Sending { event, asked, payload: Some(number) }
     }
 
     fn event(&mut self, queue: Option<QueueName>, id: Option<TaskId>, verb: Verb) -> Asking {
@@ -200,6 +220,10 @@ impl Workload {
         let content_hash = (u128::from(hash) << 64 | 2).to_le_bytes();
         Asking { queue, id, verb, content_hash, event_id_hash, reason: None }
     }
+}
+
+fn may_lapse(content: &TaskContent) -> bool {
+    content.expires_at.is_some() || content.misfire == Misfire::Skip
 }
 
 impl World {
@@ -234,7 +258,7 @@ impl World {
             shard: Shard(99),
             generation: dueline::model::Generation(0),
             offset: self.now,
-            appended: Wall(BASE + self.now as i64),
+            appended: Wall(BASE + self.now as i64 + self.log.clock_ms),
         });
         let asked = if misrouted { Asked::Garbage } else { asked };
         let misplaced = !misrouted && home.is_some_and(|home| home != shard);
@@ -258,6 +282,9 @@ impl World {
         if self.setup.shows(shard) {
             let text: String = format!("{decoded:?}").chars().take(500).collect();
             eprintln!("{:>8} APPEND s{} {text}", self.now, shard.0);
+        }
+        if self.group.is_rebalancing() && misplaced {
+            self.ledger.count("misplaced record during a rebalance");
         }
         let offset = self.log.append(shard, decoded, self.now);
         let append = Append { at: self.now, shard, offset, asked, payload, origin: None, misplaced };

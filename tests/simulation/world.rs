@@ -7,8 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use dueline::engine::{Budget, CallOrder, Engine, Input, Options, Policy, Pool, Timing};
+use dueline::engine::{Budget, CallOrder, Engine, Input, Options, Policy, Pool};
 use dueline::model::{Boot, HandlerName, Now, Progress, RetryPolicy, Row, Shard, Wall};
+use dueline::planted;
 
 use crate::group::Group;
 use crate::handlers::Handlers;
@@ -17,8 +18,10 @@ use crate::log::Log;
 use crate::nemesis::Fault;
 use crate::operation::{LogOp, StoreOp};
 use crate::rng::Rng;
-use crate::setup::{Plant, Setup};
+use crate::setup::Setup;
 use crate::store::Store;
+use crate::store::cell::Mask;
+use crate::store::nodes::DCS;
 use crate::workload::Workload;
 
 /// Names an engine in one life of its instance.
@@ -38,9 +41,11 @@ pub(crate) enum Event {
     Tick(Addr, u64),
     Store(Addr, StoreOp),
     Log(Addr, LogOp),
-    /// Rows of a request that was not answered reach the store at last.
-    Surface(Vec<Row>),
-    SurfaceProgress(Shard, Progress, u64),
+    /// Rows reach replicas that missed them.
+    Land(Arc<[Row]>, u64, Mask),
+    LandProgress(Shard, Box<Progress>, u64, Mask),
+    /// A replica that lost its disk is repaired.
+    Repair(usize),
     /// A call reaches its handler.
     Call(Addr, Box<CallOrder>, u64),
     /// A handler is done.
@@ -70,6 +75,8 @@ pub(crate) struct Instance {
     /// The store does not reach it.
     pub(crate) cut_from_store: bool,
     pub(crate) draining: bool,
+    /// Its data centre.
+    pub(crate) dc: usize,
     pub(crate) engines: BTreeMap<Shard, Engine>,
     pub(crate) pool: Pool,
     pub(crate) positions: BTreeMap<Shard, u64>,
@@ -77,9 +84,15 @@ pub(crate) struct Instance {
     pub(crate) believes: BTreeSet<Shard>,
     timers: BTreeMap<Shard, u64>,
     held: VecDeque<Event>,
+    /// By how much its wall clock was off when it started; the product follows the system clock slowly from there.
     skew: i64,
+    /// By how much its system clock was stepped since.
+    pub(crate) step: i64,
     boot: u64,
 }
+
+/// What a handler has for a call unless the task says otherwise, in milliseconds.
+pub(crate) const HANDLER_TIMEOUT_MS: u64 = 8_000;
 
 /// The world.
 #[derive(Debug)]
@@ -91,6 +104,8 @@ pub(crate) struct World {
     pub(crate) rng: Rng,
     pub(crate) store: Store,
     pub(crate) store_away: bool,
+    /// The store refuses all writes.
+    pub(crate) guard_rail: bool,
     pub(crate) log: Log,
     pub(crate) group: Group,
     pub(crate) handlers: Handlers,
@@ -105,20 +120,24 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(setup: Setup, seed: u64) -> World {
         let mut rng = Rng::new(seed);
-        let instances = (0..setup.instances).map(|_| Instance::new(&setup, &mut rng)).collect();
+        let one = |index: usize| Instance { dc: index % DCS, ..Instance::new(&setup, &mut rng) };
+        let instances = (0..setup.instances).map(one).collect();
+        let mut store = Store::new(setup.read_repair);
+        store.nodes.skew(&mut rng, setup.node_skew_ms);
         let workload = Workload::new(&setup, rng.next());
         World {
             now: 0,
             sequence: 0,
             events: BTreeMap::new(),
-            store: Store::default(),
+            store,
             store_away: false,
+            guard_rail: false,
             log: Log::new(setup.shards),
             group: Group::default(),
             handlers: Handlers::default(),
             workload,
             instances,
-            ledger: Ledger { memory_is_short: setup.budget < 1_000, ..Ledger::default() },
+            ledger: Ledger::default(),
             healing: false,
             trace: 0xcbf2_9ce4_8422_2325,
             spins: 0,
@@ -182,15 +201,11 @@ impl World {
             }
             Event::Store(from, op) => self.run_store(from, op),
             Event::Log(from, op) => self.run_log(from, op),
-            Event::Surface(rows) => {
-                self.ledger.count("late write applied");
-                for row in &rows {
-                    self.store.write(row, self.now, &mut self.ledger);
-                }
+            Event::Land(rows, stamp, on) => self.land_late(&rows, stamp, on),
+            Event::LandProgress(shard, progress, stamp, on) => {
+                self.land_progress_late(shard, &progress, stamp, on);
             }
-            Event::SurfaceProgress(shard, progress, stamp) => {
-                self.store.write_progress(shard, &progress, stamp, self.now, &mut self.ledger);
-            }
+            Event::Repair(replica) => self.repair(replica),
             Event::Call(from, order, sent) => self.call_arrives(from, order, sent),
             Event::HandlerDone(call) => self.handler_done(call),
             Event::Produce => self.produce(),
@@ -203,10 +218,9 @@ impl World {
             Event::Revoke(to) => {
                 if self.reaches(to, || Event::Revoke(to)) {
                     self.instances[to.instance].believes.remove(&to.shard);
-                    if matches!(self.phase(to), Some("loading" | "catching_up")) {
-                        self.ledger.count("revoke during load");
-                    }
+                    self.watch_revoke(to);
                     self.give(to, Input::Revoked);
+                    self.has_let_go(to.shard, to.instance);
                 }
             }
             Event::Lose(to) => {
@@ -260,18 +274,18 @@ impl World {
         self.give(to, Input::Assigned { owner });
     }
 
-    fn phase(&self, at: Addr) -> Option<&'static str> {
+    pub(crate) fn phase(&self, at: Addr) -> Option<&'static str> {
         self.instances[at.instance].engines.get(&at.shard).map(|engine| engine.shard_view(Boot(0)).phase)
     }
 
     fn options(&self, to: Addr) -> Options {
         let policy = Policy {
-            timeout_ms: 8_000,
+            timeout_ms: HANDLER_TIMEOUT_MS,
             retry: RetryPolicy { max_attempts: 4, initial_ms: 400, factor: 2.0, max_ms: 5_000, jitter: 0.2 },
         };
         let policies = (0..crate::workload::HANDLERS).map(|n| (crate::workload::handler(n), policy));
         Options {
-            timing: Timing::default(),
+            timing: self.setup.timing,
             look_ahead_ms: self.setup.look_ahead_ms,
             queue_tasks_max: self.setup.queue_tasks_max,
             late_rows: self.setup.late_rows,
@@ -283,7 +297,10 @@ impl World {
 
     fn clock(&self, instance: usize) -> Now {
         let instance = &self.instances[instance];
-        Now { wall: Wall(BASE + self.now as i64 + instance.skew), boot: Boot(instance.boot + self.now) }
+        let boot = instance.boot + self.now;
+        let stepped = boot.saturating_add_signed(instance.step);
+        let boot = if planted!(WallClockInLease) { stepped } else { boot };
+        Now { wall: Wall(BASE + self.now as i64 + instance.skew), boot: Boot(boot) }
     }
 
     /// Hands one fact to an engine and performs what follows.
@@ -292,18 +309,16 @@ impl World {
         self.note(to, &input);
         let Some(mut engine) = self.instances[to.instance].engines.remove(&to.shard) else { return };
         let before = engine.shard_view(now.boot).phase;
+        self.watch_before(to, before, &input);
         engine.handle(now, input);
         let after = engine.shard_view(now.boot).phase;
-        if before == "lapsed" && matches!(after, "running" | "catching_up") {
-            self.ledger.count("lapse and regain");
-        }
+        self.watch_after(to, before, after);
         while let Some(effect) = engine.poll_effect() {
             self.perform(to, effect, &engine);
         }
         self.watch(to, &engine);
-        let boot = self.instances[to.instance].boot;
         if let Some(at) = engine.poll_timeout() {
-            let at = at.0.saturating_sub(boot).max(self.now);
+            let at = self.now + at.ms_since(now.boot);
             let timer = self.instances[to.instance].timers.get(&to.shard);
             if timer.is_none_or(|timer| at < *timer || *timer < self.now) {
                 self.instances[to.instance].timers.insert(to.shard, at);
@@ -316,8 +331,9 @@ impl World {
     fn watch(&mut self, to: Addr, engine: &Engine) {
         let tasks = engine.tasks_in_memory();
         let bound = self.setup.budget + self.setup.page_rows + 150;
-        if tasks > bound {
-            self.ledger.wrongs.push(format!("{tasks} tasks in memory of {to:?}, the bound is {bound}"));
+        let most = self.ledger.held.entry(to.shard).or_insert((self.now, 0, bound));
+        if tasks > most.1 {
+            *most = (self.now, tasks, bound);
         }
     }
 
@@ -341,10 +357,6 @@ impl World {
         word.bytes().for_each(|byte| self.mix(u64::from(byte)));
     }
 
-    pub(crate) fn planted(&self, plant: Plant) -> bool {
-        self.setup.plant == Some(plant)
-    }
-
     pub(crate) fn say(&self, shard: Shard, text: impl FnOnce() -> String) {
         if self.setup.shows(shard) {
             eprintln!("{:>8} {}", self.now, text());
@@ -355,7 +367,8 @@ impl World {
     pub(crate) fn crash(&mut self, instance: usize) {
         let (setup, rng) = (&self.setup, &mut self.rng);
         let life = self.instances[instance].life + 1;
-        self.instances[instance] = Instance { life, up: false, ..Instance::new(setup, rng) };
+        let (dc, step) = (self.instances[instance].dc, self.instances[instance].step);
+        self.instances[instance] = Instance { life, up: false, dc, step, ..Instance::new(setup, rng) };
     }
 }
 
@@ -371,13 +384,15 @@ impl Instance {
             cut_from_log: false,
             cut_from_store: false,
             draining: false,
+            dc: 0,
             engines: BTreeMap::new(),
             pool: Pool::new(limits, 2),
             positions: BTreeMap::new(),
             believes: BTreeSet::new(),
             timers: BTreeMap::new(),
             held: VecDeque::new(),
-            skew: rng.below(30) as i64 - 15,
+            skew: rng.below(2 * setup.wall_skew_ms) as i64 - setup.wall_skew_ms as i64,
+            step: 0,
             boot: rng.below(1_000_000) + 1,
         }
     }

@@ -7,6 +7,7 @@ mod clients;
 mod packages;
 mod say;
 mod servers;
+mod sim;
 mod test;
 mod workspace;
 
@@ -25,6 +26,8 @@ struct Cli {
 enum Task {
     /// Real Kafka and Cassandra on loopback
     Servers(servers::Options),
+    /// Many seeds of the simulation, one seed shown, or the planted mistakes
+    Sim(sim::Options),
     /// Start the servers and run every test of the workspace
     Test(test::Options),
 }
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<ExitCode> {
     match cli.task {
         Task::Servers(options) => servers::run(options),
+        Task::Sim(options) => sim::run(&options),
         Task::Test(options) => test::run(options),
     }
 }

@@ -18,7 +18,9 @@ impl Engine {
     pub(super) fn carry_out(&mut self, index: usize, version: Version, plan: Plan) {
         self.observe(Observation::Decided(plan.decision));
         let (epoch, shard) = (self.epoch(), self.options.shard);
-        if let Some((place, _)) = plan.mark {
+        let mut plan = plan;
+        plan.mark = plan.mark.filter(|(place, _)| !planted!(FarCancelLost) || self.window.covers(*place));
+        if let Some((place, _)) = plan.mark.filter(|_| !planted!(AnsweredBeforeVisible)) {
             self.freeze(place);
         }
         if plan.decision == Decision::Conflict {
@@ -79,9 +81,17 @@ impl Engine {
         let Some(index) = self.intake.batches.iter().position(|batch| batch.id == id) else { return };
         let batch = &mut self.intake.batches[index];
         let version = rows.get(refused).map(rows::version_of);
-        let rest = rows.iter().filter(|row| Some(rows::version_of(row)) != version).cloned().collect();
+        let rest = rows.iter().filter(|row| Some(rows::version_of(row)) != version).cloned();
+        let mut rest: Vec<Row> = rest.collect();
+        let refused = |item: &&Item| Some(item.record.offset) == version.map(Version::offset);
+        let task = batch.items.iter().find(refused).and_then(|item| item.task.as_ref());
+        if let Some((task, version)) = task.zip(version) {
+            // Its event may be on record already: then it stands for a task that never runs.
+            rest.push(rows::mark_row(self.options.shard, task.place, version, MarkKind::Cancelled));
+        }
         batch.put_back(rest);
         let Some(version) = version else { return self.write_next_group(index) };
+        batch.forget_mark(version);
         if let Some(item) = batch.items.iter_mut().find(|item| item.record.offset == version.offset()) {
             let (task, mark) = (item.task.take(), item.mark.take());
             if let Some(task) = task {
@@ -196,6 +206,10 @@ impl Engine {
         self.late_mark_shown(place);
         let Some(task) = self.window.get_mut(place) else { return };
         let (name, status) = (task.key.queue.clone(), task.status);
+        let behind = self.queues.by_name.get(&name).is_some_and(|queue| !queue.busy.is_empty());
+        if planted!(CancelBehindHeadLost) && behind && status == Status::Queued {
+            return;
+        }
         match status {
             Status::Pending | Status::Queued => self.stop_marked(place, mark),
             Status::Fetching => {

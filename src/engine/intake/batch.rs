@@ -122,6 +122,8 @@ pub(super) struct Batch {
     pub(super) payloads: BTreeMap<Place, Arc<[u8]>>,
     event_rows: Vec<Row>,
     other_rows: Vec<Row>,
+    /// Marks on tasks that another takes the place of: written when the store has taken the other.
+    last_rows: Vec<Row>,
     lifted: bool,
     groups: Option<VecDeque<Vec<Row>>>,
     pub(super) writing: bool,
@@ -166,6 +168,7 @@ impl Batch {
             payloads: BTreeMap::new(),
             event_rows: Vec::new(),
             other_rows: Vec::new(),
+            last_rows: Vec::new(),
             lifted: false,
             groups: None,
             writing: false,
@@ -268,9 +271,7 @@ impl Batch {
         let row = recorded.unwrap_or_else(|| rows::event_row(item, version, &plan, epoch, shard));
         self.event_rows.push(Row::Event(row.clone()));
         self.lifted |= plan.lifted;
-        if let Some((place, mark)) = plan.mark {
-            self.other_rows.push(rows::mark_row(shard, place, version, mark));
-        }
+        let mark = plan.mark.map(|(place, mark)| rows::mark_row(shard, place, version, mark));
         let task = plan.task.and_then(|task| {
             let content = task.content?;
             let appended = item.origin().map_or(item.record.appended, |origin| origin.appended);
@@ -284,8 +285,12 @@ impl Batch {
                 stored,
             })
         });
-        if let Some(task) = &task {
-            self.other_rows.extend(rows::task_rows(shard, task));
+        match &task {
+            Some(task) => {
+                self.other_rows.extend(rows::task_rows(shard, task));
+                self.last_rows.extend(mark);
+            }
+            None => self.other_rows.extend(mark),
         }
         let item = &mut self.items[self.next];
         item.task = task;
@@ -309,6 +314,9 @@ impl Batch {
             others.extend(events);
             in_requests(&others).collect()
         });
+        if groups.is_empty() {
+            groups.extend(in_requests(&std::mem::take(&mut self.last_rows)));
+        }
         while let Some(rows) = groups.pop_front() {
             if !rows.is_empty() {
                 self.writing = true;
@@ -318,14 +326,20 @@ impl Batch {
         None
     }
 
+    /// The store does not take the rows of an event: what its task would have taken the place of stays.
+    pub(super) fn forget_mark(&mut self, version: Version) {
+        self.last_rows.retain(|row| rows::version_of(row) != version);
+    }
+
     pub(super) fn put_back(&mut self, rows: Vec<Row>) {
         self.writing = false;
         self.groups.get_or_insert_default().push_front(rows);
     }
 
     pub(super) fn is_complete(&self) -> bool {
-        let written = self.groups.as_ref().is_some_and(VecDeque::is_empty) && !self.writing;
-        self.is_decided() && written && self.produces.is_empty()
+        let sent = self.groups.as_ref().is_some_and(VecDeque::is_empty) && self.last_rows.is_empty();
+        let written = sent && !self.writing;
+        self.is_decided() && (written || planted!(CommitBeforeAck)) && self.produces.is_empty()
     }
 }
 

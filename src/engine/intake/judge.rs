@@ -21,7 +21,7 @@ impl Engine {
         let batch = &self.intake.batches[index];
         let item = batch.next_item();
         let (event, key) = item.event_and_key();
-        let recorded = batch.recorded(key, version);
+        let recorded = batch.recorded(key, version).filter(|_| !planted!(ReplayDecidesAnew));
         let newest = match self.intake.overlay.get(key) {
             Some((_, row)) => Some(row),
             None => batch.newest_below(key, version),
@@ -32,7 +32,7 @@ impl Engine {
         };
         let known = Known {
             version,
-            appended: item.record.appended,
+            appended: if planted!(PlaceFromTheClock) { self.now.wall } else { item.record.appended },
             asked: item.origin().map_or(item.record.appended, |origin| origin.appended),
             newest,
             live,
@@ -58,7 +58,9 @@ impl Engine {
         if let Some(task) = self.window.get(place) {
             return Ok(match task.status {
                 Status::Pending | Status::Queued | Status::Fetching => Live::Stoppable,
-                Status::Starting | Status::Running | Status::Ending | Status::Held => Live::Open,
+                Status::Starting => return Err(Need::Record(place)),
+                Status::Ending if !self.attempts.has_open(place) => return Err(Need::Record(place)),
+                Status::Running | Status::Ending | Status::Held => Live::Open,
             });
         }
         let live = |facts: Vec<&Fact>| match fold(facts, self.commit.applied_to()).next() {

@@ -23,7 +23,7 @@ impl Engine {
         self.intake.batches[index].produces.insert(offset, None);
         let line = self.intake.forwards.entry(to).or_default();
         line.push_back(offset);
-        if line.len() == 1 {
+        if line.len() == 1 || planted!(ForwardOutOfOrder) {
             self.effects.push_back(Effect::Forward(offset, to));
         }
     }
@@ -49,6 +49,12 @@ impl Engine {
             let (then, at) = ((mark.generation, mark.origin_offset), (origin.generation, origin.offset));
             at < then || (at == then && offset > mark.home_offset)
         });
+        if !seen && planted!(MarksAheadOfApplied) {
+            self.commit.set_origin_mark(origin.shard, mark_of(origin, offset));
+        }
+        if planted!(ForwardRepeated) {
+            return false;
+        }
         if !seen {
             self.intake.marks.insert(origin.shard, mark_of(origin, offset));
         }

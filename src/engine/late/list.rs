@@ -57,7 +57,7 @@ impl List {
 
     /// Whether nothing of the owner before counts any more.
     pub(in crate::engine) fn is_own(&self) -> bool {
-        self.reading == Reading::Done && !self.inherited
+        self.reading == Reading::Done && (!self.inherited || planted!(StartBeforeOwnList))
     }
 
     /// A progress row that names this segment is durable.
@@ -102,6 +102,9 @@ impl Engine {
 
     /// Begins the own list with what was late before.
     fn begin_list(&mut self, mut rows: Vec<LateQueueRow>) {
+        if planted!(LateQueueForgotten) {
+            rows.clear();
+        }
         rows.sort_by_key(|row| row.seq);
         let newest: BTreeMap<QueueName, Option<LateEntry>> =
             rows.into_iter().map(|row| (row.queue, row.entry)).collect();

@@ -105,6 +105,18 @@ fn a_log_that_lost_records_stops_the_shard() {
 }
 
 #[test]
+fn a_sleeper_does_not_judge_the_log_by_where_it_was_before_it_slept() {
+    let mut rig = Rig::running();
+    rig.schedule("q", "a", 60_000);
+    rig.held_ends = Some(Vec::new());
+    rig.run(31_000);
+    let ticket = rig.held_ends.as_ref().and_then(|held| held.first().copied()).expect("the end is asked for");
+    rig.ms += 60_000;
+    rig.give(Input::LogEndRead(ticket, Ok(LogEnd { first: 9, next: 9, ..rig.end() })));
+    assert!(!rig.stopped, "another owner may have gone on, and retention with it");
+}
+
+#[test]
 fn a_log_that_stays_silent_does_not_hold_up_a_takeover_for_ever() {
     let mut rig = Rig::running();
     rig.schedule("q", "a", 1_000);

@@ -54,6 +54,8 @@ pub(super) struct Rig {
     /// Payloads are not answered while this is true.
     pub(super) no_payloads: bool,
     pub(super) stopped: bool,
+    /// The store takes no task of this priority.
+    pub(super) refused_priority: Option<u8>,
     hashes: u128,
 }
 
@@ -98,6 +100,7 @@ impl Rig {
             no_slots: false,
             no_payloads: false,
             stopped: false,
+            refused_priority: None,
             hashes: 0,
         }
     }
@@ -235,8 +238,11 @@ impl Rig {
                     held.push((ticket, rows));
                     return None;
                 }
-                self.store(&rows);
-                Input::Written(ticket, Ok(()))
+                let refused = rows.iter().position(|row| self.refuses(row));
+                let taken: Vec<Row> = rows.iter().filter(|row| !self.refuses(row)).cloned().collect();
+                self.store(&taken);
+                let detail = || Failure::RowRefused(refused.unwrap_or(0), "too large".into());
+                Input::Written(ticket, if refused.is_some() { Err(detail()) } else { Ok(()) })
             }
             Effect::Reject(offset, _) | Effect::Forward(offset, _) => Input::Produced(offset, Ok(())),
             Effect::WantSlots(..) if self.no_slots => return None,
@@ -263,6 +269,11 @@ impl Rig {
             }
             Effect::StopFetch | Effect::Commit(_) | Effect::Rejoin | Effect::Observe(_) => return None,
         })
+    }
+
+    fn refuses(&self, row: &Row) -> bool {
+        let Row::Fact(FactRow { fact: Fact::Task { content, .. }, .. }) = row else { return false };
+        self.refused_priority == Some(content.priority)
     }
 
     pub(super) fn end(&self) -> LogEnd {

@@ -1,0 +1,111 @@
+//! Mistakes that can be planted, to see that the simulation finds them: a checker that finds nothing is not a checker.
+//!
+//! Each stands at the place where it would be made, as `planted!(Name)`, and in a product build that word is `false`:
+//! the switch itself exists only under the feature `testing`. One mistake at a time, for one thread.
+
+#[cfg(not(feature = "testing"))]
+macro_rules! planted {
+    ($mistake:ident) => {
+        false
+    };
+}
+
+/// Whether a mistake is planted on this thread.
+#[cfg(feature = "testing")]
+#[macro_export]
+macro_rules! planted {
+    ($mistake:ident) => {
+        $crate::engine::plant::is($crate::engine::plant::Plant::$mistake)
+    };
+}
+
+#[cfg(feature = "testing")]
+pub use switch::{Plant, is, set};
+
+#[cfg(feature = "testing")]
+mod switch {
+    use std::cell::Cell;
+
+    macro_rules! plants {
+        ($($name:ident $what:literal,)*) => {
+            /// A mistake.
+            #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+            pub enum Plant {
+                $(#[doc = $what] $name,)*
+            }
+
+            impl Plant {
+                /// All of them.
+                pub const ALL: &[Plant] = &[$(Plant::$name),*];
+
+                /// What is wrong.
+                pub fn what(self) -> &'static str {
+                    match self {
+                        $(Plant::$name => $what,)*
+                    }
+                }
+            }
+        };
+    }
+
+    plants! {
+        CommitBeforeAck "applied and committed before the rows are acknowledged",
+        NoSecondLeaseCheck "the lease is not checked again before the call",
+        LoadBeforeTheWait "tasks are loaded before the wait of the lease has ended",
+        ReleaseWhileWaiting "a shard is released by an owner whose own wait has not ended",
+        EpochReused "an epoch is taken for one's own after a bump without an answer",
+        LocalSerial "owner rows are changed by a majority of one data centre",
+        WallClockInLease "the lease is measured by the wall clock",
+        LateStartOfReleasedOwner "a start acknowledged after the shard was released is called",
+        RerunAfterLapse "a call broken off by a lapse runs again at once",
+        OpenAttemptNotWaitedFor "an open attempt of a lost owner is not waited for",
+        LateFactObeyed "a late end of an old epoch is obeyed",
+        ZombieProgressBelieved "the progress row with the newest time counts, not that of the highest epoch",
+        WriteBelowWatermark "a record whose place lies below the watermark is stored there",
+        PlaceFromTheClock "a task's place comes from the clock, not from its record",
+        StopAtShortPage "loading ends at an empty page",
+        RetryForgetsAttempts "a retry does not know of the attempts before it",
+        RetrySortsByNextTry "a retry stands in the queue by the time of its next try",
+        ArrivalIgnoresDueTime "a queue runs in the order of arrival",
+        StartBeforeCatchUp "an owner starts before it has caught up with the log",
+        CancelDuringLoadLost "a cancel that becomes visible while its task is being loaded is lost",
+        FarCancelLost "a cancel of a task that is not loaded is not stored",
+        CancelBehindHeadLost "a cancel of a task behind a running one is lost",
+        AnsweredBeforeVisible "a decision is on record while its target may still start",
+        ForwardRepeated "a forwarded record counts again when it comes again",
+        MarksAheadOfApplied "the marks of forwarded records are ahead of what is applied",
+        GuardRailRejects "a refusal of all writes is taken for a bad event",
+        NoGuard "handlers take every token",
+        ReplayDecidesAnew "a replayed event is decided anew",
+        WatermarkPassesUnfinished "the watermark passes unfinished tasks",
+        FencedOwnerGoesOn "an owner that reads another's epoch goes on",
+        LeaseFromTheAnswer "a lease counts from the answer, not from the question",
+        NextBeforeTheEnd "the next task of a queue starts before the end of the one before is acknowledged",
+        CommitAheadOfApplied "what was fetched is committed, not what is applied",
+        ServeBeforeRepair "a node that lost its disk answers reads before it is repaired",
+        ReadOne "reads are answered by one replica",
+        MarkOfUnappliedObeyed "a mark whose event is not applied yet does not hold its task",
+        HoldEndsEarly "an open attempt is waited for during half of its time",
+        ForwardOutOfOrder "forwards to one home are under way several at a time",
+        LateQueueForgotten "a takeover forgets the queues that were late",
+        LateListBeginsLate "the list of late queues is not told of a pointer before where it begins",
+        PointerNotAwaited "the watermark passes a task whose pointer is not acknowledged",
+        HeadBeforePointer "a task in memory starts before one of its queue that is known by pointer",
+        StartBeforeOwnList "an owner starts before the progress row names its own list of late queues",
+        RefusedTokenIsFailure "a refused token counts as a failed attempt",
+    }
+
+    thread_local! {
+        static PLANTED: Cell<Option<Plant>> = const { Cell::new(None) };
+    }
+
+    /// Plants a mistake on this thread, or none.
+    pub fn set(plant: Option<Plant>) {
+        PLANTED.set(plant);
+    }
+
+    /// Whether this mistake is planted on this thread.
+    pub fn is(plant: Plant) -> bool {
+        PLANTED.get() == Some(plant)
+    }
+}

@@ -1,0 +1,164 @@
+//! Rules that need nothing but what handlers wrote down.
+
+use std::collections::BTreeMap;
+
+use super::index::{Index, Version, version_of};
+use super::{Report, Rule};
+use crate::testing::history::{Asks, Called, End};
+
+pub(super) fn never_early(index: &Index<'_>, report: &mut Report) {
+    let earliest = earliest_by_key(index);
+    for call in index.history.called.iter().filter(|call| !call.refused) {
+        report.count(Rule::NeverEarly);
+        let key = (call.queue.as_str(), call.id.as_str());
+        let asked = earliest.get(&key).copied().filter(|_| call.version.is_none()).unwrap_or(i64::MIN);
+        let from = call.due.max(call.ready.unwrap_or(i64::MIN)).max(asked);
+        if call.arrived < from - index.slack.clocks_ms {
+            report.of_call(Rule::NeverEarly, "called before it was due", call, call);
+        }
+    }
+}
+
+/// The earliest time any record of a key allows.
+fn earliest_by_key<'a>(index: &Index<'a>) -> BTreeMap<(&'a str, &'a str), i64> {
+    let mut earliest: BTreeMap<(&str, &str), i64> = BTreeMap::new();
+    for (key, lines) in &index.by_key {
+        let ready = lines.iter().filter_map(|(_, line)| match &line.asks {
+            Asks::Schedule { due, .. } => Some(due.unwrap_or(line.appended).max(line.appended)),
+            Asks::Reschedule { due } => Some((*due).max(line.appended)),
+            Asks::Cancel | Asks::Nonsense => None,
+        });
+        if let Some(first) = ready.min() {
+            earliest.insert(*key, first);
+        }
+    }
+    earliest
+}
+
+/// Calls of one queue follow each other. One that was broken off, or that nobody ended, holds its queue until its
+/// deadline; what outlives its deadline holds nothing.
+pub(super) fn no_overlap(index: &Index<'_>, report: &mut Report) {
+    for calls in index.queues.values() {
+        let mut holder: Option<(&Called, i64)> = None;
+        for call in calls {
+            report.count(Rule::NoOverlap);
+            let held = holder.filter(|(_, until)| call.arrived < until - index.slack.clocks_ms);
+            if let Some((first, _)) = held {
+                report.of_call(Rule::NoOverlap, "two calls of a queue at once", call, (first, call));
+            }
+            let until = held_until(call);
+            if holder.is_none_or(|(_, before)| until > before) {
+                holder = Some((call, until));
+            }
+        }
+    }
+}
+
+fn held_until(call: &Called) -> i64 {
+    match call.ended {
+        Some((_, End::BrokenOff)) if call.version.is_none() => call.deadline,
+        Some((at, _)) => at.min(call.deadline),
+        None => call.deadline,
+    }
+}
+
+/// A handler takes no token below one it took before, and refuses only what comes from an owner that was replaced, or
+/// after the attempt's deadline.
+pub(super) fn tokens_never_fall(index: &Index<'_>, report: &mut Report) {
+    let mut highest: BTreeMap<&str, [u64; 3]> = BTreeMap::new();
+    let mut calls: Vec<&Called> = index.history.called.iter().collect();
+    calls.sort_by_key(|call| call.arrived);
+    for call in calls {
+        report.count(Rule::TokensNeverFall);
+        match highest.get_mut(call.queue.as_str()) {
+            None => {
+                highest.insert(&call.queue, call.token);
+            }
+            Some(seen) => {
+                let same_owner = call.token[..2] == seen[..2];
+                let in_time = call.arrived <= call.deadline;
+                if call.token <= *seen && (!call.refused || same_owner && in_time) {
+                    report.of_call(Rule::TokensNeverFall, "tokens fell within a queue", call, (call, *seen));
+                }
+                *seen = (*seen).max(call.token);
+            }
+        }
+    }
+}
+
+/// A further run of a version follows a failure, or the loss of an owner, and says so.
+pub(super) fn duplicates_are_explained(index: &Index<'_>, report: &mut Report) {
+    for calls in index.versions.values() {
+        for pair in calls.windows(2) {
+            let (first, second) = (pair[0], pair[1]);
+            report.count(Rule::DuplicatesExplained);
+            match cause(first, second, index.slack.clocks_ms) {
+                Some(cause) => report.explained(cause),
+                None => {
+                    report.of_call(
+                        Rule::DuplicatesExplained,
+                        "ran again for no reason",
+                        second,
+                        (first, second),
+                    );
+                }
+            }
+            if second.previous.is_none() {
+                report.of_call(
+                    Rule::DuplicatesExplained,
+                    "a repeat does not say so",
+                    second,
+                    (first, second),
+                );
+            }
+            if second.attempt <= first.attempt {
+                report.of_call(
+                    Rule::DuplicatesExplained,
+                    "an attempt was not counted",
+                    second,
+                    (first, second),
+                );
+            }
+        }
+    }
+    finished_stays_finished(index, report);
+}
+
+fn cause(first: &Called, second: &Called, clocks_ms: i64) -> Option<&'static str> {
+    let in_time = first.ended.filter(|(at, _)| *at < first.deadline - clocks_ms);
+    match in_time {
+        _ if second.token[..2] > first.token[..2] => Some("owner lost"),
+        _ if first.broken_off => Some("broken off"),
+        None => Some("timed out"),
+        Some((_, End::BrokenOff)) => Some("broken off"),
+        Some((_, End::Failed)) => Some("failed"),
+        Some((_, End::Snoozed)) => Some("snoozed"),
+        Some((_, End::Succeeded | End::Fatal)) => None,
+    }
+}
+
+/// An owner that read a task as finished does not run it.
+fn finished_stays_finished(index: &Index<'_>, report: &mut Report) {
+    for call in index.history.called.iter().filter(|call| !call.refused) {
+        let Version::Known(shard, version) = version_of(call) else { continue };
+        let read = index.owned.get(&(shard, call.token[1])).and_then(|owned| owned.read);
+        if read.is_some_and(|read| index.is_finished((shard, version), read)) {
+            report.of_call(Rule::DuplicatesExplained, "ran though it was finished", call, call);
+        }
+    }
+}
+
+/// Nobody tries more often than the policy allows.
+pub(super) fn attempts_are_counted(index: &Index<'_>, report: &mut Report) {
+    for calls in index.versions.values() {
+        let failed = |call: &&&Called| !call.broken_off && matches!(call.ended, Some((_, End::Failed)));
+        let mut failures: BTreeMap<u64, u32> = BTreeMap::new();
+        for call in calls.iter().filter(failed) {
+            let count = failures.entry(call.token[1]).or_insert(0);
+            *count += 1;
+            if call.max_attempts.is_some_and(|max| *count > max) {
+                report.of_call(Rule::DuplicatesExplained, "tried more often than allowed", call, call);
+            }
+        }
+    }
+}

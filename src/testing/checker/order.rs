@@ -1,0 +1,115 @@
+//! Order within a queue, and independence between queues.
+
+use std::collections::BTreeMap;
+
+use super::index::{Index, version_of};
+use super::{Report, Rule};
+use crate::testing::history::{Asked, Asks, Called};
+
+/// The place of a call's task in the order of its queue, and from when its owner was to know of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Placed {
+    due: i64,
+    arrival: u64,
+    /// `None` = never known for sure.
+    known: Option<i64>,
+    /// When it could first run.
+    ready: i64,
+}
+
+/// No task is called while an earlier one of its queue is known, ready and still to be called, be it again: the end of a
+/// task is on record before the next of its queue starts.
+pub(super) fn in_order(index: &Index<'_>, report: &mut Report) {
+    if !index.slack.ordered {
+        return;
+    }
+    for calls in index.queues.values() {
+        let placed: Vec<(&Called, Placed)> =
+            calls.iter().filter_map(|call| Some((*call, placed(index, call)?))).collect();
+        let lasts = last_calls(&placed);
+        for (call, place) in &placed {
+            report.count(Rule::InOrder);
+            let decided = call.decided.unwrap_or(call.arrived);
+            let overtaken = lasts.iter().find(|(last, other)| {
+                (other.due, other.arrival) < (place.due, place.arrival)
+                    && last.arrived > call.arrived
+                    && other.known.is_some_and(|known| known + index.slack.clocks_ms < decided)
+                    && other.ready + index.slack.clocks_ms <= decided
+            });
+            let Some((other, late)) = overtaken else { continue };
+            if index.slack.memory_short && late.ready > late.due {
+                report.explained("past due and not in memory");
+            } else {
+                report.of_call(
+                    Rule::InOrder,
+                    "an earlier task of the queue was overtaken",
+                    call,
+                    (call, other),
+                );
+            }
+        }
+    }
+}
+
+/// The last call of each task of a queue.
+fn last_calls<'a>(placed: &[(&'a Called, Placed)]) -> Vec<(&'a Called, Placed)> {
+    let mut lasts = BTreeMap::new();
+    for (call, place) in placed {
+        lasts.insert(version_of(call), (*call, *place));
+    }
+    lasts.into_values().collect()
+}
+
+fn placed(index: &Index<'_>, call: &Called) -> Option<Placed> {
+    if let Some(version) = call.version {
+        let at = (call.shard, version);
+        let known = index.applied_at(at);
+        return Some(Placed {
+            due: call.due,
+            arrival: version,
+            known,
+            ready: call.ready.unwrap_or(call.due),
+        });
+    }
+    let lines = index.by_key.get(&(call.queue.as_str(), call.id.as_str()))?;
+    let sets = |line: &&(usize, &Asked)| match &line.1.asks {
+        Asks::Schedule { due: Some(due), .. } | Asks::Reschedule { due } => *due == call.due,
+        Asks::Schedule { due: None, .. } => true,
+        Asks::Cancel | Asks::Nonsense => false,
+    };
+    let (arrival, line) = lines.iter().rev().find(sets).or(lines.first())?;
+    let known = Some(line.acked + index.slack.known_ms);
+    Some(Placed { due: call.due, arrival: *arrival as u64, known, ready: call.due.max(line.appended) })
+}
+
+/// With no fault about, a task whose turn it is starts before long, whatever stands still in other queues.
+pub(super) fn queues_are_independent(index: &Index<'_>, report: &mut Report) {
+    let delay_ms = index.slack.delay_ms;
+    let mut ready: BTreeMap<u32, BTreeMap<i64, &Called>> = BTreeMap::new();
+    for calls in index.queues.values() {
+        let mut free_from = i64::MIN;
+        for call in calls {
+            let known = call.version.map(|version| index.applied_at((call.shard, version)));
+            let known = known.unwrap_or(Some(call.due));
+            let turn = call.due.max(call.ready.unwrap_or(call.due)).max(free_from);
+            let turn = known.map(|known| turn.max(known));
+            if call.attempt == 1
+                && let Some(turn) = turn
+            {
+                report.count(Rule::QueuesIndependent);
+                if call.arrived > turn + delay_ms {
+                    ready.entry(call.shard).or_default().insert(turn, call);
+                }
+            }
+            free_from =
+                free_from.max(call.ended.map_or(call.deadline, |(at, _)| at.max(call.deadline.min(at))));
+        }
+    }
+    for (turn, call) in ready.into_values().flatten() {
+        let to = call.arrived;
+        let faulty = index.history.faults.iter().any(|fault| fault.from < to && fault.to + delay_ms > turn);
+        if !faulty {
+            report.of_call(Rule::QueuesIndependent, "waited for nothing in its queue", call, (turn, call));
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! No loss and no phantom: what was asked for against what ran.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::index::{At, Index};
+use super::{Report, Rule};
+use crate::testing::history::{Asked, Asks, Called, End};
+
+/// Each run is of an event that asked for it, with its payload.
+pub(super) fn payloads_are_those_asked_for(index: &Index<'_>, report: &mut Report) {
+    for call in &index.history.called {
+        report.count(Rule::NoPhantom);
+        let right = match call.version {
+            Some(version) => asked_as_version(index, (call.shard, version), call),
+            None => asked_as_key(index, call),
+        };
+        match right {
+            None => report.of_call(Rule::NoPhantom, "nobody asked for this run", call, call),
+            Some(false) => {
+                report.of_call(Rule::NoPhantom, "the payload is not the one asked for", call, call);
+            }
+            Some(true) => {}
+        }
+    }
+}
+
+fn asked_as_version(index: &Index<'_>, at: At, call: &Called) -> Option<bool> {
+    Some(match &index.asked.get(&at)?.asks {
+        Asks::Schedule { payload, .. } => *payload == call.payload,
+        Asks::Reschedule { .. } => scheduled_before(index, at, call),
+        Asks::Cancel | Asks::Nonsense => false,
+    })
+}
+
+/// Whether an older version of the same task had this payload.
+fn scheduled_before(index: &Index<'_>, at: At, call: &Called) -> bool {
+    let older = index.answered.range((at.0, 0)..at);
+    let mut same = older.filter(|(_, answer)| answer.queue == call.queue && answer.id == call.id);
+    same.any(|(at, _)| match index.asked.get(at).map(|asked| &asked.asks) {
+        Some(Asks::Schedule { payload, .. }) => *payload == call.payload,
+        _ => false,
+    })
+}
+
+fn asked_as_key(index: &Index<'_>, call: &Called) -> Option<bool> {
+    let lines = index.by_key.get(&(call.queue.as_str(), call.id.as_str()))?;
+    Some(lines.iter().any(|(_, line)| match &line.asks {
+        Asks::Schedule { payload, .. } => *payload == call.payload,
+        _ => false,
+    }))
+}
+
+/// Every version that was made and not stopped ran to its end.
+pub(super) fn nothing_is_lost(index: &Index<'_>, report: &mut Report) {
+    if index.knows_answers() {
+        by_answers(index, report);
+    } else {
+        by_key(index, report);
+    }
+}
+
+fn by_answers(index: &Index<'_>, report: &mut Report) {
+    let stopped: BTreeSet<At> = index.stops().into_iter().map(|(version, _)| version).collect();
+    let too_late = too_late_for(index);
+    for answer in index.answered.values().filter(|answer| answer.current == Some(answer.offset)) {
+        let version = (answer.shard, answer.offset);
+        if stopped.contains(&version) || index.is_closed(version) {
+            continue;
+        }
+        report.count(Rule::NothingLost);
+        let calls = index.calls_of(version);
+        let queue = Some(answer.queue.as_str());
+        if !calls.iter().any(|call| call.ended.is_some()) {
+            if !too_late.contains(&version) {
+                report.wrong(Rule::NothingLost, "accepted and never run", queue, answer);
+            }
+            continue;
+        }
+        let ran_to_its_end = calls.iter().any(|call| {
+            let last = call.max_attempts.is_some_and(|max| call.attempt >= max);
+            last || matches!(call.ended, Some((_, End::Succeeded | End::Fatal)))
+        });
+        if !ran_to_its_end && !too_late.contains(&version) {
+            report.wrong(Rule::NothingLost, "given up too early", queue, (answer, calls));
+        }
+    }
+}
+
+/// Versions that a cancel came too late for: it forbids further attempts all the same.
+fn too_late_for(index: &Index<'_>) -> BTreeSet<At> {
+    let late = index.answered.values().filter(|answer| {
+        let asks = index.asked.get(&(answer.shard, answer.offset)).map(|asked| &asked.asks);
+        answer.decided == crate::testing::history::Decided::TooLate && asks == Some(&Asks::Cancel)
+    });
+    late.filter_map(|answer| Some((answer.shard, answer.current?))).collect()
+}
+
+fn by_key(index: &Index<'_>, report: &mut Report) {
+    let mut done: BTreeSet<(&str, &str)> = BTreeSet::new();
+    for call in &index.history.called {
+        if matches!(call.ended, Some((_, End::Succeeded))) {
+            done.insert((&call.queue, &call.id));
+        }
+    }
+    for (key, lines) in &index.by_key {
+        let wanted = lines.last().is_some_and(|(_, line)| match &line.asks {
+            Asks::Schedule { may_lapse, .. } => !may_lapse,
+            Asks::Reschedule { .. } => true,
+            Asks::Cancel | Asks::Nonsense => false,
+        });
+        report.count(Rule::NothingLost);
+        if wanted && !done.contains(key) {
+            report.wrong(Rule::NothingLost, "lost: no call of this succeeded", Some(key.0), lines);
+        }
+    }
+}
+
+/// Every record the log took is answered: on record, rejected, or sent to its home and counted there once.
+pub(super) fn every_record_is_answered(index: &Index<'_>, report: &mut Report) {
+    if !index.knows_answers() {
+        return;
+    }
+    let rejected: BTreeSet<At> = index.history.rejected.iter().copied().collect();
+    let mut forwards: BTreeMap<At, Vec<&Asked>> = BTreeMap::new();
+    for line in &index.history.asked {
+        if let Some(origin) = line.origin {
+            forwards.entry(origin).or_default().push(line);
+        }
+    }
+    let answered =
+        |line: &Asked| line.shard.zip(line.offset).is_some_and(|at| index.answered.contains_key(&at));
+    let refused = |line: &&Asked| line.shard.zip(line.offset).is_some_and(|at| rejected.contains(&at));
+    for (at, line) in &index.asked {
+        report.count(Rule::RecordsAnswered);
+        let sent = forwards.get(at).map_or(&[][..], Vec::as_slice);
+        let twins = line.origin.and_then(|origin| forwards.get(&origin)).map_or(&[][..], Vec::as_slice);
+        let right = match line.asks {
+            Asks::Nonsense if !line.misplaced => rejected.contains(at) || twins.iter().any(refused),
+            _ if line.misplaced => !sent.is_empty(),
+            _ => answered(line) || twins.iter().any(|twin| answered(twin)),
+        };
+        if !right {
+            report.wrong(Rule::RecordsAnswered, "a record was not answered", line.queue.as_deref(), line);
+        }
+        if sent.iter().filter(|twin| answered(twin)).count() > 1 {
+            let what = "a forwarded record counted twice";
+            report.wrong(Rule::RecordsAnswered, what, line.queue.as_deref(), (line, sent));
+        }
+    }
+}

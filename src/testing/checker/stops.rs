@@ -1,0 +1,100 @@
+//! Cancels, replacements and reschedules: what was stopped does not run, and what is answered is true.
+
+use super::index::{At, Index};
+use super::{Report, Rule};
+use crate::testing::history::{Answered, Asks, Called, Decided};
+
+pub(super) fn what_was_stopped_stays_stopped(index: &Index<'_>, report: &mut Report) {
+    if index.knows_answers() {
+        by_answers(index, report);
+    } else {
+        by_time(index, report);
+    }
+}
+
+/// What was stopped does not run once that is on record; and an event that lay in the log before an owner came wins
+/// against everything this owner starts, unless the log could not be read.
+fn by_answers(index: &Index<'_>, report: &mut Report) {
+    for (version, answer) in index.stops() {
+        report.count(Rule::StoppedStaysStopped);
+        let appended = index.asked.get(&(answer.shard, answer.offset)).map(|asked| asked.appended);
+        for call in index.calls_of(version) {
+            let sent = call.sent.unwrap_or(call.arrived);
+            let running = answer.decided == Decided::Replaced && begun_by(index, version, call, answer.at);
+            if sent > answer.at && !running {
+                report.of_call(Rule::StoppedStaysStopped, "ran though it was stopped", call, (call, answer));
+            }
+            let bumped = index.owned.get(&(call.shard, call.token[1])).map(|owned| owned.at);
+            let Some((appended, bumped)) = appended.zip(bumped) else { continue };
+            if appended < bumped && !index.fault_between("log away", bumped, sent) {
+                let what = "ran though it was stopped before its owner came";
+                report.of_call(Rule::StoppedStaysStopped, what, call, (call, answer));
+            }
+        }
+    }
+}
+
+fn begun_by(index: &Index<'_>, version: At, call: &Called, at: i64) -> bool {
+    let begun = index.begun.get(&version).map_or(&[][..], Vec::as_slice);
+    let own = |epoch: u64, sequence: u64| epoch == call.token[1] && sequence == call.token[2];
+    begun.iter().any(|line| own(line.epoch, line.sequence) && line.at <= at + index.slack.clocks_ms)
+}
+
+/// After a cancel or reschedule that came well before its task was ready, the old task does not start.
+fn by_time(index: &Index<'_>, report: &mut Report) {
+    for (key, lines) in &index.by_key {
+        let ready: Vec<Option<i64>> = lines
+            .iter()
+            .map(|(_, line)| match &line.asks {
+                Asks::Schedule { due, .. } => Some(due.unwrap_or(line.appended).max(line.appended)),
+                Asks::Reschedule { due } => Some((*due).max(line.appended)),
+                Asks::Cancel | Asks::Nonsense => None,
+            })
+            .collect();
+        let calls = index.queues.get(key.0).map_or(&[][..], Vec::as_slice);
+        for (number, pair) in ready.windows(2).enumerate() {
+            let (Some(before), event) = (pair[0], lines[number + 1].1) else { continue };
+            if event.acked + index.slack.known_ms > before {
+                continue;
+            }
+            report.count(Rule::StoppedStaysStopped);
+            let from = pair[1].unwrap_or(i64::MAX);
+            let early = |call: &&&Called| call.id == key.1 && call.arrived < from - index.slack.clocks_ms;
+            if let Some(call) = calls.iter().find(early) {
+                let what = "ran although it was stopped in time";
+                report.of_call(Rule::StoppedStaysStopped, what, call, (event, call));
+            }
+        }
+    }
+}
+
+/// Too late means that an attempt was on record, or that the task was over.
+pub(super) fn answers_are_true(index: &Index<'_>, report: &mut Report) {
+    for answer in index.answered.values() {
+        if answer.decided != Decided::TooLate {
+            continue;
+        }
+        report.count(Rule::AnswersTrue);
+        let Some(current) = answer.current else {
+            report.wrong(Rule::AnswersTrue, "too late for nothing", Some(&answer.queue), answer);
+            continue;
+        };
+        let version = (answer.shard, current);
+        let begun = index.begun.contains_key(&version) || index.is_closed(version);
+        if !begun && !stopped_before(index, version, answer) {
+            let what = "too late, but it never started";
+            report.wrong(Rule::AnswersTrue, what, Some(&answer.queue), answer);
+        }
+    }
+}
+
+fn stopped_before(index: &Index<'_>, version: At, answer: &Answered) -> bool {
+    let earlier = index.answered.range((answer.shard, 0)..(answer.shard, answer.offset));
+    let same = earlier.filter(|(_, line)| line.queue == answer.queue && line.id == answer.id);
+    let stops = |line: &Answered| {
+        let own = line.current == Some(version.1);
+        own && matches!(line.decided, Decided::Cancelled | Decided::CancelledBefore | Decided::TooLate)
+            || !own && matches!(line.decided, Decided::Replaced | Decided::Rescheduled)
+    };
+    same.into_iter().any(|(_, line)| stops(line))
+}

@@ -1,0 +1,70 @@
+//! Histories of which only producers and handlers wrote: no answers, no versions, no epochs' beginnings.
+
+use super::{Called, History, Rule, Slack, asked, called, check, schedule};
+use crate::testing::history::{Asks, End};
+
+/// What handlers see of the calls, and producers of their records.
+fn good() -> History {
+    let mut history = History::default();
+    for (version, at) in [(1, 20_000), (2, 20_200)] {
+        let Asks::Schedule { payload, .. } = schedule(version) else { return history };
+        let due = Some(19_000 + version as i64);
+        let asks = Asks::Schedule { due, payload, may_lapse: false };
+        history.asked.push(asked(version, 10, asks));
+        history.called.push(seen(called(version, at, version)));
+    }
+    history
+}
+
+fn seen(call: Called) -> Called {
+    let due = 19_000 + call.version.map_or(0, |version| version as i64);
+    Called { version: None, decided: None, sent: None, ready: None, max_attempts: None, due, ..call }
+}
+
+fn finds(rule: Rule, what: &str, spoil: impl FnOnce(&mut History)) {
+    let mut history = good();
+    spoil(&mut history);
+    let report = check(&history, &Slack::default());
+    let found = report.wrongs.iter().any(|wrong| wrong.rule == rule && wrong.what.starts_with(what));
+    assert!(found, "{rule:?}, {what}: found {:#?}", report.wrongs);
+}
+
+#[test]
+fn a_good_history_of_producers_and_handlers_has_no_wrongs() {
+    assert_eq!(check(&good(), &Slack::default()).wrongs, []);
+}
+
+#[test]
+fn a_task_without_a_call_that_succeeded_is_lost() {
+    finds(Rule::NothingLost, "lost: no call of this succeeded", |history| {
+        history.called[1].ended = Some((20_300, End::Failed));
+    });
+}
+
+#[test]
+fn a_call_nobody_asked_for_is_a_phantom() {
+    finds(Rule::NoPhantom, "nobody asked for this run", |history| history.called[1].id = "t9".into());
+    finds(Rule::NoPhantom, "the payload is not the one", |history| history.called[1].payload = "x".into());
+}
+
+#[test]
+fn a_run_after_a_cancel_that_came_well_before_is_found() {
+    finds(Rule::StoppedStaysStopped, "ran although it was stopped in time", |history| {
+        let cancel = asked(3, 5_000, Asks::Cancel);
+        history.asked.push(super::Asked { id: Some("t2".into()), ..cancel });
+    });
+}
+
+#[test]
+fn a_task_known_well_before_that_runs_after_a_later_one_is_overtaken() {
+    finds(Rule::InOrder, "an earlier task of the queue was overtaken", |history| {
+        history.called[0] = seen(called(1, 20_600, 3));
+    });
+}
+
+#[test]
+fn a_call_that_was_broken_off_holds_its_queue() {
+    finds(Rule::NoOverlap, "two calls of a queue at once", |history| {
+        history.called[0].ended = Some((20_050, End::BrokenOff));
+    });
+}
