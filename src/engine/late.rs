@@ -12,7 +12,8 @@
 //!
 //! What must hold: every unfinished task before the cursor is in memory or has a stored pointer that this page knows or
 //! that lies at `unread` or after; and a task that the watermark passed has a pointer that its queue's newest row in the
-//! list of late queues does not lie after.
+//! list of late queues does not lie after. An attempt under way may be one that the watermark passed, with tasks that came
+//! later standing before it: the list names it, and a new owner reads it before anything of the queue starts.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -62,6 +63,12 @@ struct LateQueue {
     held: BTreeSet<Pointer>,
     /// Pointers read, tasks not.
     known: BTreeSet<Pointer>,
+    /// Of an owner before: may have an attempt open although they do not stand first. Read before anything starts.
+    named: BTreeSet<Pointer>,
+    /// Of an owner before: the first task below this watermark may have an attempt open, and was not read yet.
+    unseen_to: Option<Wall>,
+    /// The first pointer that was passed over in search of that task: read again from here.
+    passed: Option<Standing>,
     /// Pointers whose tasks are being read.
     fetching: BTreeSet<Pointer>,
     /// Pointers from here on are to be read; `None` = none are left.
@@ -79,10 +86,11 @@ struct Page {
 }
 
 /// The newest row of a queue in the list.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Listed {
     seq: u64,
     from: Standing,
+    under_way: BTreeSet<Pointer>,
     acknowledged: bool,
 }
 
@@ -90,17 +98,51 @@ impl LateQueue {
     /// No pointer to an unfinished task lies before this; `None` = there is none at all.
     fn least(&self) -> Option<Standing> {
         let held = self.held.first().map(Pointer::standing);
-        held.into_iter().chain(self.barrier()).min()
+        held.into_iter().chain(self.first_elsewhere()).chain(self.passed).min()
+    }
+
+    /// Whether an attempt of an owner before may be open that is not known yet: then nothing starts.
+    fn is_closed(&self) -> bool {
+        !self.named.is_empty() || self.unseen_to.is_some()
+    }
+
+    /// What may have been open behind others was read, or there is nothing: reads on from the first that was passed over.
+    fn open_up(&mut self) {
+        self.unseen_to = None;
+        let Some(passed) = self.passed.take() else { return };
+        self.known.retain(|pointer| pointer.standing() < passed);
+        self.unread = Some(self.unread.map_or(passed, |unread| unread.min(passed)));
+    }
+
+    fn open_up_when_read(&mut self) {
+        let all_read = self.unread.is_none() && self.known.is_empty() && self.fetching.is_empty();
+        if self.unseen_to.is_some() && self.page.is_none() && all_read {
+            self.open_up();
+        }
+    }
+
+    /// What is named and not being read.
+    fn named_to_read(&self) -> impl Iterator<Item = &Pointer> {
+        self.named.iter().filter(|pointer| !self.fetching.contains(pointer))
     }
 
     /// A head in memory must lie before this.
     fn barrier(&self) -> Option<Standing> {
+        if self.is_closed() && !planted!(OpenBehindNotRead) {
+            return Some(Standing::MIN);
+        }
+        self.first_elsewhere()
+    }
+
+    /// Where the first pointer to a task that is not in memory lies.
+    fn first_elsewhere(&self) -> Option<Standing> {
         self.next_read().into_iter().chain(self.fetching.first().map(Pointer::standing)).min()
     }
 
     /// What would be read next.
     fn next_read(&self) -> Option<Standing> {
-        self.known.first().map(Pointer::standing).into_iter().chain(self.unread).min()
+        let pointers = self.known.first().into_iter().chain(self.named_to_read().next());
+        pointers.map(Pointer::standing).chain(self.unread).min()
     }
 
     fn leaves(&mut self, pointer: &Pointer) {
@@ -215,13 +257,16 @@ impl Engine {
             .entry(queue.clone())
             .or_insert_with(|| LateQueue { opened, ..LateQueue::default() });
         late.held.insert(pointer);
-        let opened = late.opened;
-        let begins_before =
-            |listed: &Listed| listed.from <= pointer.standing() || planted!(LateListBeginsLate);
-        let known = late.listed.filter(begins_before);
+        let (opened, under_way) = (late.opened, self.under_way(&queue));
+        let says_it = |listed: &&Listed| {
+            let begins_before = listed.from <= pointer.standing() || planted!(LateListBeginsLate);
+            begins_before && (listed.under_way.is_superset(&under_way) || planted!(UnderWayNotNamed))
+        };
+        let known = self.late.queues.get(&queue).and_then(|late| late.listed.as_ref()).filter(says_it);
+        let known = known.map(|listed| (listed.seq, listed.acknowledged));
         let (listed, row) = match known {
-            Some(listed) if listed.acknowledged => (None, None),
-            Some(listed) => (Some(listed.seq), self.list_again(&queue)),
+            Some((_, true)) => (None, None),
+            Some((seq, false)) => (Some(seq), self.list_again(&queue)),
             None => {
                 let (seq, row) = self.list(&queue);
                 (Some(seq), Some(row))
@@ -264,7 +309,8 @@ impl Engine {
         let Some(task) = self.window.get(place) else { return };
         let Some(late) = self.late.queues.get_mut(&task.key.queue) else { return };
         let pointer = Pointer::of(task.due_at, place);
-        let (known, fetching) = (late.known.remove(&pointer), late.fetching.remove(&pointer));
+        let known = late.known.remove(&pointer) | late.named.remove(&pointer);
+        let fetching = late.fetching.remove(&pointer);
         let queue = task.key.queue.clone();
         if fetching {
             self.late.reads.retain(|_, read| !read.is_of(place));
@@ -291,8 +337,9 @@ impl Engine {
     /// Tells the list when a queue is late no more, and now and then how far it has come.
     fn settle_late(&mut self, name: &QueueName) {
         let Some(late) = self.late.queues.get_mut(name) else { return };
+        late.open_up_when_read();
         let least = late.least();
-        let moved = late.listed.is_some_and(|listed| least.is_some_and(|least| least > listed.from));
+        let moved = late.listed.as_ref().zip(least).is_some_and(|(listed, least)| least > listed.from);
         if least.is_some() && (late.ends < ENDS_PER_ROW || !moved) {
             return;
         }

@@ -92,6 +92,8 @@ mod switch {
         PointerNotAwaited "the watermark passes a task whose pointer is not acknowledged",
         HeadBeforePointer "a task in memory starts before one of its queue that is known by pointer",
         StartBeforeOwnList "an owner starts before the progress row names its own list of late queues",
+        OpenBehindNotRead "a takeover starts a late queue before it has read whether an attempt is open behind its head",
+        UnderWayNotNamed "the list of late queues does not name an attempt behind its queue's head",
         RefusedTokenIsFailure "a refused token counts as a failed attempt",
     }
 

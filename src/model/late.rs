@@ -24,6 +24,9 @@ pub struct Standing {
 }
 
 impl Standing {
+    /// Before all others.
+    pub const MIN: Standing = Standing { due_at: Wall(i64::MIN), version: Version::MIN };
+
     /// The first standing after this one.
     #[must_use]
     pub fn next(self) -> Standing {
@@ -119,10 +122,12 @@ pub struct LateQueueRow {
 }
 
 /// Where the pointers of a late queue begin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LateEntry {
     /// As in its pointer rows.
     pub opened: Wall,
     /// No pointer to an unfinished task lies before this standing.
     pub from: Standing,
+    /// Tasks with an attempt under way although they do not stand first: others came before them.
+    pub under_way: Vec<Pointer>,
 }

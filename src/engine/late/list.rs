@@ -8,10 +8,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::{LateEntry, LateQueueRow, QueueName, Row, Segment, Standing};
+use crate::model::{LateEntry, LateQueueRow, Pointer, QueueName, Row, Segment};
 
 use super::super::effect::Effect;
 use super::super::input::Failure;
+use super::super::window::Written;
 use super::super::writes::Purpose;
 use super::super::{Engine, Stage};
 use super::{LateQueue, Listed};
@@ -109,8 +110,14 @@ impl Engine {
         let newest: BTreeMap<QueueName, Option<LateEntry>> =
             rows.into_iter().map(|row| (row.queue, row.entry)).collect();
         for (queue, entry) in newest {
-            let Some(LateEntry { opened, from }) = entry else { continue };
-            let late = LateQueue { opened, unread: Some(from), ..LateQueue::default() };
+            let Some(LateEntry { opened, from, under_way }) = entry else { continue };
+            let late = LateQueue {
+                opened,
+                unread: Some(from),
+                named: under_way.into_iter().filter(|at| self.window.covers(at.place())).collect(),
+                unseen_to: Some(self.commit.watermark()),
+                ..LateQueue::default()
+            };
             self.late.queues.insert(queue, late);
         }
         self.late.list.reading = Reading::Done;
@@ -142,24 +149,38 @@ impl Engine {
 
     /// A new row of a late queue: from where its pointers are to be read now.
     pub(super) fn list(&mut self, name: &QueueName) -> (u64, Row) {
-        let seq = self.ticket();
+        let (seq, under_way) = (self.ticket(), self.under_way(name));
         let late = self.late.queues.get_mut(name).expect("a queue that is listed is late");
-        let from = late.least();
-        late.listed = from.map(|from| Listed { seq, from, acknowledged: false });
+        late.listed = late.least().map(|from| Listed { seq, from, under_way, acknowledged: false });
         self.late.list.rows += 1;
         self.late.list.writing.insert(seq, name.clone());
-        (seq, self.row_of(name, seq, from))
+        (seq, self.row_of(name, seq))
+    }
+
+    /// The tasks of a late queue that a new owner has to read before anything starts, although they do not stand first.
+    pub(super) fn under_way(&self, name: &QueueName) -> BTreeSet<Pointer> {
+        let (queue, late) = (self.queues.by_name.get(name), self.late.queues.get(name));
+        let Some(least) = late.and_then(LateQueue::least) else { return BTreeSet::new() };
+        let busy = queue.into_iter().flat_map(|queue| &queue.busy).filter_map(|place| {
+            let task = self.window.get(*place).filter(|task| task.pointer != Written::No)?;
+            Some(Pointer::of(task.due_at, *place)).filter(|pointer| pointer.standing() > least)
+        });
+        busy.chain(late.into_iter().flat_map(|late| late.named.iter().copied())).collect()
     }
 
     /// The newest row of a late queue again, the same.
     pub(super) fn list_again(&self, name: &QueueName) -> Option<Row> {
-        let Listed { seq, from, .. } = self.late.queues.get(name)?.listed?;
-        Some(self.row_of(name, seq, Some(from)))
+        let seq = self.late.queues.get(name)?.listed.as_ref()?.seq;
+        Some(self.row_of(name, seq))
     }
 
-    fn row_of(&self, name: &QueueName, seq: u64, from: Option<Standing>) -> Row {
-        let opened = self.late.queues.get(name).map(|late| late.opened);
-        let entry = opened.zip(from).map(|(opened, from)| LateEntry { opened, from });
+    fn row_of(&self, name: &QueueName, seq: u64) -> Row {
+        let listed = self.late.queues.get(name).and_then(|late| Some((late.opened, late.listed.as_ref()?)));
+        let entry = listed.map(|(opened, listed)| LateEntry {
+            opened,
+            from: listed.from,
+            under_way: listed.under_way.iter().copied().collect(),
+        });
         let (shard, segment) = (self.options.shard, self.late.list.segment);
         Row::LateQueue(LateQueueRow { shard, segment, seq, queue: name.clone(), entry })
     }

@@ -51,7 +51,8 @@ impl Engine {
         let queue = self.queues.by_name.get(name);
         let nearest = queue.and_then(|queue| queue.first()).into_iter();
         let nearest = nearest.chain(late.fetching.first().map(Pointer::standing)).min();
-        let stands_before = nearest.is_none_or(|nearest| next < nearest);
+        let search = late.is_closed() && late.fetching.is_empty();
+        let stands_before = search || nearest.is_none_or(|nearest| next < nearest);
         let waits = queue.is_some_and(|queue| self.is_blocked(queue));
         if waits || self.window.is_full() {
             return usize::from(stands_before);
@@ -87,12 +88,20 @@ impl Engine {
         let mut left = wanted;
         while left > 0 && self.late.reads.len() < limits::LATE_READS_MAX {
             let Some(late) = self.late.queues.get_mut(name) else { return };
-            let Some(pointer) = late.known.pop_first() else { break };
+            let named = late.named_to_read().next().copied();
+            let Some(pointer) = named.or_else(|| late.known.pop_first()) else { break };
             let place = pointer.place();
+            if named.is_none() && late.unseen_to.is_some_and(|to| place.ready_at >= to) {
+                let standing = pointer.standing();
+                late.passed = Some(late.passed.map_or(standing, |passed| passed.min(standing)));
+                continue;
+            }
             // What lies at the cursor or after is brought by the loader.
             if self.window.covers(place) && self.window.get(place).is_none() {
                 self.fetch_task(name.clone(), pointer);
                 left -= 1;
+            } else if let Some(late) = self.late.queues.get_mut(name) {
+                late.named.remove(&pointer);
             }
         }
         let Some(late) = self.late.queues.get_mut(name) else { return };
@@ -160,7 +169,10 @@ impl Engine {
                 self.read_failed("late task read", failure);
             }
             Ok(_) if outdated => self.fetch_task(queue.clone(), pointer),
-            Ok(rows) => self.take_late(&queue, pointer, rows),
+            Ok(rows) => {
+                late.named.remove(&pointer);
+                self.take_late(&queue, pointer, rows);
+            }
         }
         self.settle_late(&queue);
         self.pump(&queue);
@@ -181,6 +193,9 @@ impl Engine {
         if let Some(late) = self.late.queues.get_mut(queue) {
             if is_back {
                 late.held.insert(pointer);
+                if late.unseen_to.is_some_and(|to| place.ready_at < to) {
+                    late.open_up();
+                }
             } else {
                 late.ends += 1;
             }

@@ -235,6 +235,28 @@ fn a_list_that_is_mostly_out_of_date_is_written_anew() {
 }
 
 #[test]
+fn an_open_attempt_that_the_watermark_passed_holds_its_queue_whatever_came_before_it() {
+    for pointed in [false, true] {
+        let mut rig = Rig::running_with(small());
+        rig.schedule_with("q", "long", 0, |content| TaskContent { timeout_ms: Some(600_000), ..content });
+        (0..20).for_each(|n| rig.schedule("q", &format!("t{n}"), 0));
+        rig.run(120_000);
+        let long = rig.facts.keys().next().copied().expect("it is stored");
+        assert!(rig.progress.as_ref().is_some_and(|progress| progress.watermark > long.ready_at));
+        (0..20).for_each(|n| rig.schedule("q", &format!("early{n}"), -600_000));
+        rig.run(if pointed { 120_000 } else { 0 });
+        for owner in 2..5 {
+            rig.take_over(owner);
+            rig.run(60_000);
+            assert!(rig.calls.is_empty(), "{:?} while the call of a lost owner is at work", rig.called());
+        }
+        until_called(&mut rig);
+        let ids = drain(&mut rig);
+        assert_eq!((ids[0].as_str(), ids[20].as_str(), ids.len()), ("early0", "long", 41));
+    }
+}
+
+#[test]
 fn nothing_starts_before_the_own_list_counts() {
     let mut rig = behind_a_blocked_head(small(), 20);
     rig.run(120_000);

@@ -96,6 +96,7 @@ async fn lists(case: Case) {
         entry: (!seq.is_multiple_of(3)).then_some(LateEntry {
             opened: BASE,
             from: Standing { due_at: Wall(-5), version: Version(seq) },
+            under_way: vec![Pointer { due_at: BASE, version: Version(seq), ready_at: Wall(-6) }],
         }),
     };
     let mut rows: Vec<LateQueueRow> = (0..1_200).map(|seq| of(0, 3, 1, seq * 7)).collect();

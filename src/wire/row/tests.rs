@@ -12,7 +12,7 @@ use proptest::sample::select;
 use super::*;
 use crate::model::{
     CloseReason, Current, Decision, Ended, Generation, HandlerName, LateEntry, MarkKind, Misfire, OnConflict,
-    OriginMark, Outcome, Payload, Place, RetryPolicy, Shard, Standing, Started, TaskContent, Wall,
+    OriginMark, Outcome, Payload, Place, Pointer, RetryPolicy, Shard, Standing, Started, TaskContent, Wall,
 };
 
 fn name() -> impl Strategy<Value = String> {
@@ -197,9 +197,17 @@ fn segment() -> impl Strategy<Value = Segment> {
 }
 
 fn late_queue() -> impl Strategy<Value = LateQueueRow> {
-    let entry = (wall(), wall(), any::<u64>()).prop_map(|(opened, due_at, version)| LateEntry {
+    let pointer = (wall(), any::<u64>(), wall());
+    let pointer = pointer.prop_map(|(due_at, version, ready_at)| Pointer {
+        due_at,
+        version: Version(version),
+        ready_at,
+    });
+    let entry = (wall(), wall(), any::<u64>(), proptest::collection::vec(pointer, 0..3));
+    let entry = entry.prop_map(|(opened, due_at, version, under_way)| LateEntry {
         opened,
         from: Standing { due_at, version: Version(version) },
+        under_way,
     });
     (any::<u32>(), segment(), any::<u64>(), key(), of(entry)).prop_map(|(shard, segment, seq, key, entry)| {
         LateQueueRow { shard: Shard(shard), segment, seq, queue: key.queue, entry }

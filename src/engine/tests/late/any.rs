@@ -47,6 +47,7 @@ struct Run {
     owner: u128,
     tasks: Vec<(String, String)>,
     checked: usize,
+    timeout_ms: u64,
     /// Tasks that were finished on record at some time. When a start of a lost owner surfaces after that, they look open and are
     /// not: whoever read the end may have gone on.
     finished: BTreeSet<Place>,
@@ -54,7 +55,8 @@ struct Run {
 
 impl Run {
     fn step(&mut self, step: &Step) {
-        let content = || TaskContent { misfire: Misfire::Run, retry: None, ..content() };
+        let timeout_ms = Some(self.timeout_ms);
+        let content = || TaskContent { misfire: Misfire::Run, retry: None, timeout_ms, ..content() };
         match step {
             Step::Schedule { queue, due } => {
                 let (queue, id) = (format!("q{queue}"), format!("t{}", self.tasks.len()));
@@ -100,6 +102,7 @@ impl Run {
             }
         }
         self.note_finished();
+        self.check_overlap();
         self.check_order();
     }
 
@@ -125,6 +128,24 @@ impl Run {
         };
         let open = self.rig.facts.iter().filter(|(_, facts)| open(facts)).map(|(place, _)| *place);
         open.filter(|place| !self.finished.contains(place)).collect()
+    }
+
+    /// A naive reading of all facts: no call of a lost owner may still be at work in the queue of a task that was just called.
+    fn check_overlap(&self) {
+        for call in &self.rig.all_calls[self.checked..] {
+            for (place, facts) in self.rig.facts.iter().filter(|(place, _)| **place != call.place) {
+                if task_of(facts, &call.key.queue).is_none() {
+                    continue;
+                }
+                let Next::Open(open) = fold(facts, Version::MAX).next() else { continue };
+                let at_work = self.rig.all_calls.iter().any(|other| {
+                    other.place == *place
+                        && (other.token.epoch, other.token.sequence) == (open.epoch, open.seq)
+                        && other.deadline > call.deadline.plus_ms(-(self.timeout_ms as i64))
+                });
+                assert!(!at_work, "{call:?} while {place:?} was at work: {facts:?}");
+            }
+        }
     }
 
     /// A naive reading of all facts: nothing unfinished of the queue stands before a task that was just called.
@@ -155,7 +176,7 @@ fn may_surface(row: &Row) -> bool {
 }
 
 /// Runs the steps, then lets everything end: nothing may be left.
-fn check(steps: &[Step], options: Options, budget: usize) -> Rig {
+fn check(steps: &[Step], options: Options, budget: usize, timeout_ms: u64) -> Rig {
     let mut rig = Rig::running_with(options);
     rig.budget = budget;
     rig.give(crate::engine::Input::Budget(super::budget(budget)));
@@ -166,6 +187,7 @@ fn check(steps: &[Step], options: Options, budget: usize) -> Rig {
         owner: 1,
         tasks: Vec::new(),
         checked: 0,
+        timeout_ms,
         finished: BTreeSet::new(),
     };
     for step in steps {
@@ -216,7 +238,7 @@ fn a_start_that_surfaces_after_the_end_before_it_was_read_runs_nothing_again() {
         Step::Run(0),
         schedule(),
     ];
-    let rig = check(&steps, options(1, 2), 6);
+    let rig = check(&steps, options(1, 2), 6, 10_000);
     let called: Vec<&str> = rig.all_calls.iter().map(|call| call.key.id.as_str()).collect();
     assert_eq!(called, ["t0", "t2", "t3", "t3"], "the last owner was lost with t3 under way");
     let (_, facts) = rig.facts.iter().find(|(place, _)| place.version == Version(3)).expect("it is stored");
@@ -242,7 +264,8 @@ proptest! {
         queue_tasks_max in 1usize..5,
         late_rows in 2usize..12,
         budget in prop_oneof![Just(6usize), Just(10_000)],
+        timeout_ms in prop_oneof![Just(10_000u64), Just(30_000)],
     ) {
-        check(&steps, options(queue_tasks_max, late_rows), budget);
+        check(&steps, options(queue_tasks_max, late_rows), budget, timeout_ms);
     }
 }
