@@ -139,7 +139,15 @@ impl Rig {
     /// Lets time pass.
     pub(super) fn run(&mut self, ms: u64) {
         let end = self.ms + ms;
+        let mut spins = 0;
         while let Some(at) = self.engine.poll_timeout().filter(|at| at.0 <= end + 1) {
+            spins = if at.0.saturating_sub(1) > self.ms { 0 } else { spins + 1 };
+            assert!(
+                spins < 10_000,
+                "no time passes: {:?} {:?}",
+                self.engine.late,
+                self.engine.queues(None, 9)
+            );
             self.ms = self.ms.max(at.0.saturating_sub(1));
             self.give(Input::Tick);
         }
