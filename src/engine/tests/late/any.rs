@@ -210,7 +210,13 @@ fn check(steps: &[Step], options: Options, budget: usize, timeout_ms: u64) -> Ri
         let (engine, facts) = (&run.rig.engine, &run.rig.facts[&place]);
         panic!("{place:?} {facts:?}: {:?} {:?}", engine.late, engine.queues(None, 9));
     }
-    run.rig.run(30_000);
+    // What a start that surfaced opened again is held until its deadline, and may run once more.
+    for _ in 0..80 {
+        while !run.rig.calls.is_empty() {
+            run.rig.end_call(CallEnd::of(Outcome::Succeeded));
+        }
+        run.rig.run(1_000);
+    }
     let rig = run.rig;
     assert_eq!(rig.engine.tasks_in_memory(), 0, "in memory {:?}", rig.engine.queues(None, 9));
     let view = rig.engine.shard_view(rig.now().boot);
