@@ -14,12 +14,13 @@ use super::cell::{Cell, Landed, Mask};
 /// Time that a partition of pointers spans, in milliseconds. Short, so that there are several.
 const BUCKET_MS: i64 = 60_000;
 
+type Pointers = BTreeMap<(Standing, i64), Cell<Pointer>>;
 type List = BTreeMap<u64, Cell<LateQueueRow>>;
 
 /// The two tables.
 #[derive(Debug, Default)]
 pub(crate) struct Lates {
-    pointers: BTreeMap<(Shard, QueueName), BTreeMap<(Standing, i64), Cell<Pointer>>>,
+    pointers: BTreeMap<(Shard, QueueName), Pointers>,
     lists: BTreeMap<(Shard, Segment), List>,
 }
 
