@@ -128,7 +128,7 @@ impl LateQueue {
 
     /// A head in memory must lie before this.
     fn barrier(&self) -> Option<Standing> {
-        if self.is_closed() && !planted!(OpenBehindNotRead) {
+        if self.is_closed() {
             return Some(Standing::MIN);
         }
         self.first_elsewhere()

@@ -118,6 +118,11 @@ impl Engine {
                 unseen_to: Some(self.commit.watermark()),
                 ..LateQueue::default()
             };
+            let late = if planted!(OpenBehindNotRead) {
+                LateQueue { named: BTreeSet::new(), unseen_to: None, ..late }
+            } else {
+                late
+            };
             self.late.queues.insert(queue, late);
         }
         self.late.list.reading = Reading::Done;
