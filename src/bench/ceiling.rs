@@ -3,7 +3,7 @@
 //! due times, at QUORUM, batched per partition and by ten across partitions.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use bytes::Bytes;
@@ -146,21 +146,16 @@ fn rows_of(task: u64, load: Load) -> Vec<Row> {
 mod servers {
     use super::*;
     use crate::config::Config;
-    use scylla::client::execution_profile::ExecutionProfile;
+    use crate::node::cassandra_options;
+    use crate::store::cassandra::{self, Options};
     use scylla::client::session::Session;
-    use scylla::client::session_builder::SessionBuilder;
-    use scylla::statement::Consistency;
     use scylla::statement::batch::{Batch, BatchType};
     use scylla::statement::prepared::PreparedStatement;
 
-    /// A session of the bench's own.
+    /// A session of the bench's own, reached as the node reaches Cassandra.
     pub(in super::super) async fn session(config: &Config) -> anyhow::Result<Session> {
-        let profile = ExecutionProfile::builder()
-            .consistency(Consistency::Quorum)
-            .request_timeout(Some(std::time::Duration::from_secs(60)))
-            .build();
-        let builder = SessionBuilder::new().known_nodes(&config.cassandra.nodes);
-        builder.default_execution_profile_handle(profile.into_handle()).build().await.context("Cassandra")
+        let options = Options { request_timeout: Duration::from_secs(60), ..cassandra_options(config) };
+        cassandra::session(&options).await.context("Cassandra")
     }
 
     /// Its tables and statements, made before the time is taken.

@@ -301,7 +301,8 @@ impl Engine {
         self.observe(Observation::Stopped(why));
     }
 
-    /// Ends the catch-up when everything accepted before it is applied and what is ready of it is in memory, or the log has been away for long.
+    /// Ends the catch-up when everything accepted before it is applied and what is ready of it is in memory, or the log
+    /// has been away for long.
     pub(super) fn catch_up(&mut self) {
         self.read_end_when_due();
         if self.stage != Stage::CatchingUp {

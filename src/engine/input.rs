@@ -67,8 +67,8 @@ pub struct CallEnd {
 pub struct Budget {
     /// Tasks; a payload counts as one more per KiB.
     pub tasks: usize,
-    /// Schedule events fetched and not stored yet, in bytes; an event counts with `limits::INTAKE_RECORD_BYTES` more
-    /// than its own.
+    /// Schedule events fetched and not stored yet, in bytes; an event counts three times its own and
+    /// `limits::INTAKE_RECORD_BYTES`.
     pub intake_bytes: usize,
 }
 

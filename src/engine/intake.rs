@@ -16,7 +16,6 @@ use crate::model::{
 
 use super::effect::Effect;
 use super::input::{Failure, Incoming};
-use super::view::Pause;
 use super::{Engine, Stage};
 
 mod batch;
@@ -99,8 +98,8 @@ impl Intake {
     }
 
     /// A look-up or read failed and waits to be asked again.
-    pub(super) fn stuck_on_store(&self) -> Option<Pause> {
-        self.batches.iter().any(Batch::waits_for_store).then_some(Pause::StoreUnavailable)
+    pub(super) fn stuck_on_store(&self) -> bool {
+        self.batches.iter().any(Batch::waits_for_store)
     }
 
     /// The log failed and waits to be asked again.

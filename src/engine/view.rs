@@ -134,10 +134,10 @@ impl Engine {
         if !self.ownership.valid(now) {
             return Some(Pause::NoLease);
         }
-        let store = self.writes.stuck().or_else(|| self.intake.stuck_on_store());
+        let store = || self.intake.stuck_on_store().then_some(Pause::StoreUnavailable);
         let log = || self.intake.stuck_on_log().then_some(Pause::LogUnavailable);
         let memory = || self.intake.is_full(self.budget.intake_bytes).then_some(Pause::Memory);
-        store.or_else(log).or_else(memory)
+        self.writes.stuck().or_else(store).or_else(log).or_else(memory)
     }
 
     fn phase_word(&self) -> &'static str {

@@ -4,10 +4,10 @@
 //! reaches. Nothing is refused: an instance that just ended looks the same as one that runs.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use crate::config::Config;
 use crate::model::Wall;
+use crate::runtime::clock::Clock;
 use crate::store::{Instance, Store};
 
 /// An instance seen within this time may be running, in milliseconds.
@@ -15,8 +15,7 @@ const SEEN_MS: u64 = 30_000;
 
 /// Looks at the other instances. A store that does not answer is no reason not to start.
 pub(super) async fn warn(config: &Config, store: &Arc<dyn Store>) {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let now = Wall(i64::try_from(now.as_millis()).unwrap_or(i64::MAX));
+    let now = Clock::start().now().wall;
     match store.instances().await {
         Ok(instances) => {
             for doubt in doubts(config, &instances, now) {

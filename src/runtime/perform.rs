@@ -46,9 +46,7 @@ impl Actor {
                 self.fetches.push(Box::pin(async move { (ticket, fetched.await) }));
             }
             Effect::StopFetch => {}
-            Effect::Commit(offset) => {
-                self.shared.consumer.commit(self.shard, offset);
-            }
+            Effect::Commit(offset) => self.shared.consumer.commit(self.shard, offset),
             Effect::LookUp(ticket, lookups) => self.look_up(ticket, lookups),
             Effect::Slice(ticket, from, to) => self.slice(ticket, from, to),
             Effect::ReadFacts(ticket, place) => {

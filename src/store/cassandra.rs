@@ -109,6 +109,15 @@ impl Cassandra {
     }
 }
 
+/// A session of one's own on the nodes of the options: for work beside the store, as the bench has.
+///
+/// # Errors
+/// [`Error::Misconfigured`] for wrong options or refused credentials; [`Error::Unavailable`] when no node answers.
+pub(crate) async fn session(options: &Options) -> Result<Session, Error> {
+    options.check()?;
+    session::connect(options, &Profiles::new(options), &[&options.keyspace]).await
+}
+
 impl Shared {
     /// The layout, read from the `cluster` row once.
     async fn layout(&self) -> Result<Layout, Error> {

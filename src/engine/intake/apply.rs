@@ -15,10 +15,9 @@ use super::batch::{Batch, Item};
 use super::{Fresh, Need, RETRY_MS, mark_of, memory_of, rows};
 
 impl Engine {
-    pub(super) fn carry_out(&mut self, index: usize, version: Version, plan: Plan) {
+    pub(super) fn carry_out(&mut self, index: usize, version: Version, mut plan: Plan) {
         self.observe(Observation::Decided(plan.decision));
         let (epoch, shard) = (self.epoch(), self.options.shard);
-        let mut plan = plan;
         plan.mark = plan.mark.filter(|(place, _)| !planted!(FarCancelLost) || self.window.covers(*place));
         if let Some((place, _)) = plan.mark.filter(|_| !planted!(AnsweredBeforeVisible)) {
             self.freeze(place);
@@ -80,27 +79,26 @@ impl Engine {
     pub(in crate::engine) fn row_refused(&mut self, id: u64, rows: &[Row], refused: usize, detail: &str) {
         let Some(index) = self.intake.batches.iter().position(|batch| batch.id == id) else { return };
         let batch = &mut self.intake.batches[index];
-        let version = rows.get(refused).map(rows::version_of);
-        let rest = rows.iter().filter(|row| Some(rows::version_of(row)) != version).cloned();
-        let mut rest: Vec<Row> = rest.collect();
-        let refused = |item: &&Item| Some(item.record.offset) == version.map(Version::offset);
-        let task = batch.items.iter().find(refused).and_then(|item| item.task.as_ref());
-        if let Some((task, version)) = task.zip(version) {
+        let Some(version) = rows.get(refused).map(rows::version_of) else {
+            batch.put_back(rows.to_vec());
+            return self.write_next_group(index);
+        };
+        let rest = rows.iter().filter(|row| rows::version_of(row) != version);
+        let mut rest: Vec<Row> = rest.cloned().collect();
+        let item = batch.items.iter_mut().find(|item| item.record.offset == version.offset());
+        let (task, mark) = item.map_or((None, None), |item| (item.task.take(), item.mark.take()));
+        if let Some(task) = &task {
             // Its event may be on record already: then it stands for a task that never runs.
             rest.push(rows::mark_row(self.options.shard, task.place, version, MarkKind::Cancelled));
         }
         batch.put_back(rest);
-        let Some(version) = version else { return self.write_next_group(index) };
         batch.forget_mark(version);
-        if let Some(item) = batch.items.iter_mut().find(|item| item.record.offset == version.offset()) {
-            let (task, mark) = (item.task.take(), item.mark.take());
-            if let Some(task) = task {
-                self.intake.fresh.remove(&task.place);
-            }
-            if let Some((place, _)) = mark {
-                self.thaw(place);
-                self.repump(place);
-            }
+        if let Some(task) = task {
+            self.intake.fresh.remove(&task.place);
+        }
+        if let Some((place, _)) = mark {
+            self.thaw(place);
+            self.repump(place);
         }
         let detail = format!("the store refuses it: {detail}");
         self.reject(index, version.offset(), Rejection { reason: RejectReason::RefusedByStore, detail });

@@ -234,14 +234,20 @@ fn a_place_is_never_at_or_below_the_watermark() {
     assert_eq!(plan.task.map(|task| (task.place.ready_at, task.due_at)), Some((Wall(7_001), Wall(50))));
 }
 
-#[test]
-fn too_late_is_not_said_of_a_start_that_is_not_on_record_yet() {
+/// A task whose start is on its way to the store, and a cancel of it.
+fn cancelled_while_starting() -> Rig {
     let mut rig = Rig::running();
     rig.schedule("q", "a", 1_000);
     rig.run(300);
     rig.held_writes = Some(Vec::new());
     rig.run(1_000);
     rig.append("q", "a", Verb::Cancel);
+    rig
+}
+
+#[test]
+fn too_late_is_not_said_of_a_start_that_is_not_on_record_yet() {
+    let mut rig = cancelled_while_starting();
     let held = rig.held_writes.take().expect("the start is held");
     assert_eq!(held.len(), 1, "only the start is on its way");
     rig.take_over(2);
@@ -252,12 +258,7 @@ fn too_late_is_not_said_of_a_start_that_is_not_on_record_yet() {
 
 #[test]
 fn a_cancel_is_decided_when_the_start_is_on_record() {
-    let mut rig = Rig::running();
-    rig.schedule("q", "a", 1_000);
-    rig.run(300);
-    rig.held_writes = Some(Vec::new());
-    rig.run(1_000);
-    rig.append("q", "a", Verb::Cancel);
+    let mut rig = cancelled_while_starting();
     rig.release_writes();
     assert_eq!((rig.called(), rig.decisions()[1]), (vec!["a"], Decision::TooLate));
 }
