@@ -127,7 +127,8 @@ pub enum Effect {
     },
     /// Ask what the log holds.
     ReadLogEnd(u64),
-    /// Read the log from this offset (the second number) on.
+    /// Read the log from this offset (the second number) on. A fetch that is not answered yet is given up before: it
+    /// takes nothing any more.
     Seek(u64, u64),
     /// Get the next records.
     Fetch {
@@ -138,7 +139,7 @@ pub enum Effect {
         /// Bytes at most, past the first record.
         bytes_max: usize,
     },
-    /// Nothing more is fetched until the next seek.
+    /// Nothing more is fetched until the next seek; a fetch that is not answered yet is given up.
     StopFetch,
     /// Commit this next offset: a hint.
     Commit(u64),

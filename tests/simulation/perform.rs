@@ -7,7 +7,7 @@ use crate::ledger::BASE;
 use crate::nemesis::Fault;
 use crate::operation::{LogOp, StoreOp};
 use crate::store::owners::Change;
-use crate::world::{Addr, Event, World};
+use crate::world::{Addr, Event, Reading, World};
 
 /// How long a commit takes to the coordinator.
 const COMMIT_MS: u64 = 4;
@@ -37,9 +37,16 @@ impl World {
             Effect::ReadLogEnd(ticket) => self.ask_log(from, LogOp::End(ticket)),
             Effect::Seek(ticket, offset) => {
                 self.stop_fetch(from);
+                let reading = Reading { seek: ticket, fetch: None, position: None };
+                self.instances[from.instance].readings.insert(from.shard, reading);
                 self.ask_log(from, LogOp::Seek(ticket, offset));
             }
-            Effect::Fetch { ticket, .. } => self.ask_log(from, LogOp::Fetch(ticket)),
+            Effect::Fetch { ticket, .. } => {
+                if let Some(reading) = self.instances[from.instance].readings.get_mut(&from.shard) {
+                    reading.fetch = Some(ticket);
+                }
+                self.ask_log(from, LogOp::Fetch(ticket));
+            }
             Effect::StopFetch => self.stop_fetch(from),
             Effect::Commit(offset) => {
                 let generation = self.group.generation_of(from.instance);
@@ -99,7 +106,7 @@ impl World {
     }
 
     fn stop_fetch(&mut self, from: Addr) {
-        self.instances[from.instance].positions.remove(&from.shard);
+        self.instances[from.instance].readings.remove(&from.shard);
         self.log.waiting[from.shard.0 as usize].retain(|(instance, ..)| *instance != from.instance);
     }
 

@@ -79,7 +79,7 @@ pub(crate) struct Instance {
     pub(crate) dc: usize,
     pub(crate) engines: BTreeMap<Shard, Engine>,
     pub(crate) pool: Pool,
-    pub(crate) positions: BTreeMap<Shard, u64>,
+    pub(crate) readings: BTreeMap<Shard, Reading>,
     /// What its client believes it has.
     pub(crate) believes: BTreeSet<Shard>,
     timers: BTreeMap<Shard, u64>,
@@ -89,6 +89,16 @@ pub(crate) struct Instance {
     /// By how much its system clock was stepped since.
     pub(crate) step: i64,
     boot: u64,
+}
+
+/// From where an instance reads a shard. What it asked for before its newest seek, and a fetch before its newest, is given
+/// up: it moves nothing.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    pub(crate) seek: u64,
+    pub(crate) fetch: Option<u64>,
+    /// `None` until the seek has arrived.
+    pub(crate) position: Option<u64>,
 }
 
 /// What a handler has for a call unless the task says otherwise, in milliseconds.
@@ -387,7 +397,7 @@ impl Instance {
             dc: 0,
             engines: BTreeMap::new(),
             pool: Pool::new(limits, 2),
-            positions: BTreeMap::new(),
+            readings: BTreeMap::new(),
             believes: BTreeSet::new(),
             timers: BTreeMap::new(),
             held: VecDeque::new(),
