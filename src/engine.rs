@@ -30,6 +30,7 @@ mod load;
 mod ownership;
 mod queue;
 mod quota;
+mod scout;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -54,6 +55,7 @@ use intake::Intake;
 use late::Late;
 use ownership::Ownership;
 use queue::{Lines, Queues, SlotChange};
+use scout::Scout;
 use window::Window;
 use writes::Writes;
 
@@ -151,6 +153,7 @@ pub struct Engine {
     commit: Commit,
     intake: Intake,
     window: Window,
+    scout: Scout,
     queues: Queues,
     lines: Lines,
     attempts: Attempts,
@@ -179,6 +182,7 @@ impl Engine {
             commit: Commit::default(),
             intake: Intake::default(),
             window: Window::new(Place::start_of(Wall::MIN), budget.tasks),
+            scout: Scout::default(),
             queues: Queues::default(),
             lines: Lines::default(),
             attempts: Attempts::default(),

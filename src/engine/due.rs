@@ -16,17 +16,20 @@ impl Engine {
     }
 
     pub(super) fn window_timeout(&self) -> Option<Wall> {
-        let load = (self.window.may_read() && self.load_retry.is_none())
+        let may_read = self.window.may_read() && !self.scout.is_reading();
+        let load = (may_read && self.load_retry.is_none())
             .then(|| self.window.cursor().ready_at.plus_ms(-self.options.look_ahead_ms / 2))
             .filter(|_| self.may_load() && self.late.list.is_read());
         [self.window.next_ready(), load].into_iter().flatten().min()
     }
 
-    /// Puts a task into memory, and into its queue when it is ready.
+    /// Puts a task into memory, and into its queue when it is ready. One with an attempt open is started already, whatever
+    /// the clock of its owner said.
     pub(super) fn admit(&mut self, place: Place, task: Task) {
+        let is_held = task.status == Status::Held;
         let ready = self.window.insert(place, task);
         self.came(place);
-        if ready {
+        if ready || is_held {
             self.enqueue(place);
         }
     }
@@ -64,7 +67,7 @@ impl Engine {
     fn enqueue(&mut self, place: Place) {
         let Some(task) = self.window.get_mut(place) else { return };
         let held = task.status == Status::Held;
-        if !held {
+        if task.status == Status::Pending {
             task.status = Status::Queued;
         }
         let (name, due_at) = (task.key.queue.clone(), task.due_at);

@@ -40,8 +40,8 @@ impl Engine {
             self.queues.set_backoff(name, None);
             return;
         }
-        if task.counts.not_before > self.now.wall {
-            let at = task.counts.not_before;
+        let at = task.counts.not_before.max(place.ready_at);
+        if at > self.now.wall {
             self.queues.set_backoff(name, Some(at));
             return;
         }

@@ -12,6 +12,7 @@ use super::intake::Intake;
 use super::late::Late;
 use super::ownership::Turn;
 use super::queue::Queues;
+use super::scout::Scout;
 use super::window::Window;
 use super::{Engine, Stage};
 
@@ -133,6 +134,7 @@ impl Engine {
             self.free_slot(&handler);
         }
         self.window = Window::new(Place::start_of(Wall::MIN), self.budget.tasks);
+        self.scout = Scout::default();
         self.queues = Queues::default();
         for (handler, change) in self.lines.clear() {
             self.slot_effect(handler, change);

@@ -111,15 +111,21 @@ impl Engine {
         if self.window.is_full() && !self.late.is_asking() {
             self.press();
         }
+        if self.scout.is_reading() {
+            return;
+        }
         let (ticket, horizon) = (self.ticket(), self.horizon());
         if let Some((from, to)) = self.window.begin_read(ticket, horizon) {
             self.effects.push_back(Effect::Slice(ticket, from, to));
-        } else if self.stage == Stage::Loading && !self.window.is_reading() {
+        } else if !self.window.is_reading() {
             self.loaded();
         }
     }
 
     pub(super) fn sliced(&mut self, ticket: u64, page: Result<(Vec<FactRow>, Option<Place>), Failure>) {
+        if self.scouted(ticket, &page) {
+            return;
+        }
         let (rows, next) = match page {
             Ok((rows, _)) if planted!(StopAtShortPage) && rows.is_empty() => (rows, None),
             Ok(page) => page,
@@ -132,6 +138,7 @@ impl Engine {
         };
         let from = self.window.cursor();
         let Some(notes) = self.window.end_read(ticket, next) else { return };
+        self.scout.saw(self.window.cursor());
         let mut rest = rows.as_slice();
         while let Some(first) = rest.first() {
             let count = rest.iter().take_while(|row| row.place == first.place).count();
@@ -149,12 +156,16 @@ impl Engine {
         for queue in self.window.queues_from(from) {
             self.pump(&queue);
         }
-        if self.stage == Stage::Loading && next.is_none() {
+        if next.is_none() {
             self.loaded();
         }
     }
 
+    /// The loader has come as far as it can for now.
     fn loaded(&mut self) {
+        if self.stage != Stage::Loading || !self.open_attempts_are_known() {
+            return;
+        }
         self.stage = Stage::CatchingUp;
         self.observe(Observation::Phase("catching_up", self.epoch()));
         self.begin_catch_up();

@@ -86,6 +86,7 @@ mod switch {
         ReadOne "reads are answered by one replica",
         MarkOfUnappliedObeyed "a mark whose event is not applied yet does not hold its task",
         HoldEndsEarly "an open attempt is waited for during half of its time",
+        OpenBeyondMemoryNotSeen "a takeover whose memory is full does not look for open attempts behind that",
         ForwardOutOfOrder "forwards to one home are under way several at a time",
         LateQueueForgotten "a takeover forgets the queues that were late",
         LateListBeginsLate "the list of late queues is not told of a pointer before where it begins",

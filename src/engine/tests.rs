@@ -9,3 +9,4 @@ mod ownership;
 mod refused;
 mod rig;
 mod running;
+mod scouting;

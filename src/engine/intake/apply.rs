@@ -7,7 +7,7 @@ use crate::model::{Decision, FactRow, MarkKind, Place, RejectReason, Rejection, 
 use super::super::Engine;
 use super::super::decide::Plan;
 use super::super::effect::Observation;
-use super::super::fold::fold;
+use super::super::fold::{Next, fold};
 use super::super::input::Failure;
 use super::super::load::LoadedTask;
 use super::super::window::Status;
@@ -192,6 +192,8 @@ impl Engine {
         }
         if self.window.covers(task.place) {
             self.late.tally.note(task.place.ready_at);
+            self.admit_folded(task.place, shown, next, None);
+        } else if matches!(next, Next::Open(_)) {
             self.admit_folded(task.place, shown, next, None);
         } else {
             self.window.note_shown(task.place, shown, next);

@@ -11,9 +11,6 @@ use crate::model::{
 };
 
 pub(super) const BASE: i64 = 1_000_000_000;
-/// Rows of a page of a slice.
-const PAGE_ROWS: usize = 2_000;
-
 /// One engine with its store and log.
 pub(super) struct Rig {
     pub(super) engine: Engine,
@@ -54,6 +51,8 @@ pub(super) struct Rig {
     /// Payloads are not answered while this is true.
     pub(super) no_payloads: bool,
     pub(super) stopped: bool,
+    /// Rows of a page of a slice.
+    pub(super) page_rows: usize,
     /// The store takes no task of this priority.
     pub(super) refused_priority: Option<u8>,
     hashes: u128,
@@ -100,6 +99,7 @@ impl Rig {
             no_slots: false,
             no_payloads: false,
             stopped: false,
+            page_rows: 2_000,
             refused_priority: None,
             hashes: 0,
         }
@@ -202,7 +202,7 @@ impl Rig {
             Effect::Slice(ticket, from, to) => {
                 let mut places = self.facts.range(from..to);
                 let mut rows: Vec<FactRow> = Vec::new();
-                while rows.len() < PAGE_ROWS
+                while rows.len() < self.page_rows
                     && let Some((place, facts)) = places.next()
                 {
                     rows.extend(rows_of(*place, facts));
