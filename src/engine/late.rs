@@ -67,6 +67,9 @@ struct LateQueue {
     named: BTreeSet<Pointer>,
     /// Of an owner before: the first task below this watermark may have an attempt open, and was not read yet.
     unseen_to: Option<Wall>,
+    /// The least task below that watermark that came back unfinished. It is that first one when nothing before it is
+    /// left to be read: tasks that are named, or were read side by side, may come back before it.
+    found: Option<Standing>,
     /// The first pointer that was passed over in search of that task: read again from here.
     passed: Option<Standing>,
     /// Pointers whose tasks are being read.
@@ -108,15 +111,18 @@ impl LateQueue {
 
     /// What may have been open behind others was read, or there is nothing: reads on from the first that was passed over.
     fn open_up(&mut self) {
-        self.unseen_to = None;
+        (self.unseen_to, self.found) = (None, None);
         let Some(passed) = self.passed.take() else { return };
         self.known.retain(|pointer| pointer.standing() < passed);
         self.unread = Some(self.unread.map_or(passed, |unread| unread.min(passed)));
     }
 
     fn open_up_when_read(&mut self) {
-        let all_read = self.unread.is_none() && self.known.is_empty() && self.fetching.is_empty();
-        if self.unseen_to.is_some() && self.page.is_none() && all_read {
+        let fetching = self.fetching.first().map(Pointer::standing);
+        let known = self.known.first().map(Pointer::standing);
+        let left = fetching.into_iter().chain(known).chain(self.unread).min();
+        let is_first = left.is_none_or(|left| self.found.is_some_and(|found| found <= left));
+        if self.unseen_to.is_some() && self.page.is_none() && is_first {
             self.open_up();
         }
     }

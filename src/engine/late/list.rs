@@ -61,9 +61,9 @@ impl List {
         self.reading == Reading::Done && (!self.inherited || planted!(StartBeforeOwnList))
     }
 
-    /// A progress row that names this segment is durable.
+    /// A progress row that names this segment is durable. A segment without a row is not named at all: then none counts.
     pub(in crate::engine) fn named(&mut self, segment: Option<Segment>) {
-        self.inherited &= segment != Some(self.segment);
+        self.inherited &= segment.is_some_and(|segment| segment.epoch != self.segment.epoch);
     }
 }
 

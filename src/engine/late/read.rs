@@ -194,7 +194,8 @@ impl Engine {
             if is_back {
                 late.held.insert(pointer);
                 if late.unseen_to.is_some_and(|to| place.ready_at < to) {
-                    late.open_up();
+                    let standing = pointer.standing();
+                    late.found = Some(late.found.map_or(standing, |found| found.min(standing)));
                 }
             } else {
                 late.ends += 1;

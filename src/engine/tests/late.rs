@@ -257,6 +257,27 @@ fn an_open_attempt_that_the_watermark_passed_holds_its_queue_whatever_came_befor
 }
 
 #[test]
+fn an_attempt_of_the_first_holds_its_queue_although_one_that_is_named_behind_it_is_not_under_way_any_more() {
+    let mut rig = Rig::running_with(small());
+    let long = |content| TaskContent { timeout_ms: Some(600_000), ..content };
+    rig.schedule_with("q", "named", 0, long);
+    (0..20).for_each(|n| rig.schedule("q", &format!("t{n}"), 0));
+    rig.run(120_000);
+    rig.schedule_with("q", "early", -600_000, long);
+    (0..20).for_each(|n| rig.schedule("q", &format!("early{n}"), -600_000));
+    rig.run(120_000);
+    rig.take_over(2);
+    until_called(&mut rig);
+    assert_eq!(rig.called(), ["early"], "the deadline of the other has passed");
+    rig.schedule("q", "earliest", -3_000_000);
+    rig.take_over(3);
+    rig.run(60_000);
+    assert!(rig.calls.is_empty(), "{:?} while the call of a lost owner is at work", rig.called());
+    until_called(&mut rig);
+    assert_eq!(drain(&mut rig)[..2], ["earliest", "early"]);
+}
+
+#[test]
 fn nothing_starts_before_the_own_list_counts() {
     let mut rig = behind_a_blocked_head(small(), 20);
     rig.run(120_000);

@@ -257,6 +257,28 @@ fn a_start_that_surfaces_after_the_end_before_it_was_read_runs_nothing_again() {
     );
 }
 
+/// At the takeover queues were late, and none is any more when the list is written anew.
+#[test]
+fn a_list_that_is_written_anew_without_a_row_counts_too() {
+    let schedule = |queue, due| Step::Schedule { queue, due };
+    let steps = [
+        schedule(0, 0),
+        schedule(0, 0),
+        schedule(0, 2),
+        Step::Reschedule(232, 2),
+        schedule(0, 2),
+        Step::Crash { ms: 200, stored: 0 },
+        schedule(1, 0),
+        schedule(1, 0),
+        schedule(2, 0),
+        Step::Cancel(0),
+        schedule(0, -7_199),
+        Step::Run(800),
+        Step::Cancel(0),
+    ];
+    check(&steps, options(4, 7), 10_000, 10_000);
+}
+
 fn task_of(facts: &[Fact], of: &crate::model::QueueName) -> Option<(TaskId, Wall)> {
     facts.iter().find_map(|fact| match fact {
         Fact::Task { key, due_at, .. } if key.queue == *of => Some((key.id.clone(), *due_at)),
