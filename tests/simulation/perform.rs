@@ -30,7 +30,12 @@ impl World {
             Effect::Release { epoch, owner } => {
                 self.ask_store(from, StoreOp::Change(Change::Release { epoch, owner }));
             }
-            Effect::ReadProgress(ticket) => self.ask_store(from, StoreOp::ReadProgress(ticket)),
+            Effect::ReadProgress(ticket) => {
+                let epoch = engine.shard_view(Boot(0)).epoch.0;
+                let took_over = self.ledger.took_over.entry(from.shard).or_insert(epoch);
+                *took_over = epoch.max(*took_over);
+                self.ask_store(from, StoreOp::ReadProgress(ticket));
+            }
             Effect::WriteProgress { ticket, progress, stamp } => {
                 self.ask_store(from, StoreOp::WriteProgress(ticket, Box::new(progress), stamp));
             }

@@ -108,9 +108,13 @@ impl World {
         }
     }
 
-    /// Notes how far a shard is, as every majority of replicas says.
+    /// Notes how far a shard is, as every majority of replicas says. What an owner before wrote without an answer may
+    /// come into sight after the next one read what there was.
     pub(crate) fn note_progress(&mut self, shard: Shard) {
         let Some(progress) = self.store.durable_progress(shard) else { return };
+        if self.ledger.took_over.get(&shard).is_some_and(|epoch| progress.epoch.0 < *epoch) {
+            return;
+        }
         let line = Reached {
             at: self.now,
             applied: Some(progress.next_offset),
