@@ -3,10 +3,11 @@
 //! A queue reads when something unread lies before its head, and ahead of need while it moves and there is room. What
 //! happened to a task while its facts were being read is not in the answer: then it is read again.
 
-use crate::model::{FactRow, Place, Pointer, PointerPage, PointerRange, QueueName, limits};
+use crate::model::{FactRow, Place, Pointer, PointerPage, PointerRange, QueueName, Version, limits};
 
 use super::super::Engine;
 use super::super::effect::Effect;
+use super::super::fold::{Next, fold};
 use super::super::input::Failure;
 use super::super::window::{PageNotes, Written};
 use super::{LateQueue, Page};
@@ -185,6 +186,9 @@ impl Engine {
         if !rows.is_empty() && self.window.covers(place) {
             self.load_task(rows, &PageNotes::default());
         }
+        // An owner before may have gone on behind a task whose mark is still to be applied here.
+        let stands_first =
+            !matches!(fold(rows.iter().map(|row| &row.fact), Version::MAX).next(), Next::Finished(_));
         let back = self.window.get_mut(place);
         let is_back = back.is_some();
         if let Some(task) = back {
@@ -193,7 +197,7 @@ impl Engine {
         if let Some(late) = self.late.queues.get_mut(queue) {
             if is_back {
                 late.held.insert(pointer);
-                if late.unseen_to.is_some_and(|to| place.ready_at < to) {
+                if stands_first && late.unseen_to.is_some_and(|to| place.ready_at < to) {
                     let standing = pointer.standing();
                     late.found = Some(late.found.map_or(standing, |found| found.min(standing)));
                 }

@@ -278,6 +278,21 @@ fn an_attempt_of_the_first_holds_its_queue_although_one_that_is_named_behind_it_
 }
 
 #[test]
+fn an_attempt_behind_a_task_whose_cancel_is_to_be_applied_again_holds_its_queue() {
+    let mut rig = behind_a_blocked_head(Options { queue_tasks_max: 1, ..small() }, 20);
+    rig.run(120_000);
+    rig.hold_progress = true;
+    rig.append("q", "head", Verb::Cancel);
+    assert_eq!(rig.called(), ["t0"]);
+    rig.schedule("q", "early", -600_000);
+    rig.hold_progress = false;
+    rig.take_over(2);
+    assert!(rig.calls.is_empty(), "{:?} while the call of a lost owner is at work", rig.called());
+    until_called(&mut rig);
+    assert_eq!(drain(&mut rig)[..3], ["early", "t0", "t1"]);
+}
+
+#[test]
 fn nothing_starts_before_the_own_list_counts() {
     let mut rig = behind_a_blocked_head(small(), 20);
     rig.run(120_000);
