@@ -96,6 +96,12 @@ impl Attempts {
         self.open.iter().filter(|(_, a)| a.phase == Phase::Calling).map(|(seq, _)| *seq).collect()
     }
 
+    /// The places of calls that are at work since before `called`.
+    pub(super) fn at_work_since(&self, called: Boot) -> BTreeSet<Place> {
+        let open = self.open.values().filter(|attempt| attempt.phase == Phase::Calling);
+        open.filter(|attempt| attempt.called_at < Some(called)).map(|attempt| attempt.place).collect()
+    }
+
     pub(super) fn next_deadline(&self) -> Option<Boot> {
         self.deadlines.first().map(|(at, _)| *at)
     }

@@ -34,6 +34,8 @@ use tally::Tally;
 
 /// Ends of tasks with a pointer after which the list is told where the queue's pointers begin now.
 const ENDS_PER_ROW: u32 = 100;
+/// A queue whose call is at work for so long, in milliseconds, is as good as blocked when memory is short.
+const SLOW_MS: u64 = 1_000;
 /// Time between two looks for tasks behind blocked heads, in milliseconds.
 const PRESS_MS: u64 = 100;
 
@@ -232,7 +234,9 @@ impl Engine {
             return false;
         }
         self.late.press_at = self.now.boot.plus_ms(PRESS_MS);
-        let blocked = |(_, queue): &(&QueueName, &Queue)| queue.len() > 1 && self.is_blocked(queue);
+        let slow = self.attempts.at_work_since(Boot(self.now.boot.0.saturating_sub(SLOW_MS)));
+        let waits = |queue: &Queue| self.is_blocked(queue) || queue.busy.iter().any(|at| slow.contains(at));
+        let blocked = |(_, queue): &(&QueueName, &Queue)| queue.len() > 1 && waits(queue);
         let names: Vec<QueueName> =
             self.queues.by_name.iter().filter(blocked).map(|(name, _)| name.clone()).collect();
         let mut changed = false;

@@ -137,18 +137,14 @@ impl Engine {
             }
         };
         let from = self.window.cursor();
-        let Some(notes) = self.window.end_read(ticket, next) else { return };
-        self.scout.saw(self.window.cursor());
-        let mut rest = rows.as_slice();
-        while let Some(first) = rest.first() {
-            let count = rest.iter().take_while(|row| row.place == first.place).count();
-            let (group, tail) = rest.split_at(count);
-            self.late.tally.note(first.place.ready_at);
-            self.load_task(group, &notes);
-            rest = tail;
+        let Some((notes, end)) = self.window.end_read(ticket, next) else { return };
+        let all_fits = self.take_in(&rows, &notes);
+        if all_fits {
+            self.window.read_to(end);
         }
+        self.scout.saw(self.window.cursor());
         for (place, (task, next)) in notes.shown {
-            if self.window.get(place).is_none() {
+            if self.window.covers(place) && self.window.get(place).is_none() {
                 self.late.tally.note(place.ready_at);
                 self.admit_folded(place, task, next, None);
             }
@@ -156,9 +152,23 @@ impl Engine {
         for queue in self.window.queues_from(from) {
             self.pump(&queue);
         }
-        if next.is_none() {
+        if next.is_none() && all_fits {
             self.loaded();
         }
+    }
+
+    /// Takes in the tasks of a page, as many as fit. False when some are left to be read again.
+    fn take_in(&mut self, rows: &[FactRow], notes: &PageNotes) -> bool {
+        for task in rows.chunk_by(|a, b| a.place == b.place) {
+            if self.window.is_used_up() {
+                return false;
+            }
+            let place = task[0].place;
+            self.window.read_to(place.next());
+            self.late.tally.note(place.ready_at);
+            self.load_task(task, notes);
+        }
+        true
     }
 
     /// The loader has come as far as it can for now.

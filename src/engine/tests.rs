@@ -5,6 +5,7 @@ mod decisions;
 mod folding;
 mod late;
 mod lining_up;
+mod loading;
 mod ownership;
 mod refused;
 mod rig;

@@ -6,8 +6,9 @@
 //!       all finished    ready, in their  pending, loaded     stays in the store
 //! ```
 //!
-//! The loader moves `cursor` up to the horizon, a page at a time. When the shard's budget is used up, tasks are
-//! evicted from the far end and `cursor` moves down: what is evicted is loaded again later. A budget is counted in
+//! The loader moves `cursor` up to the horizon, a page at a time, and takes in no more of a page than fits: what it took in
+//! is never given back for its own sake, so that each page brings it on. When the shard's budget is exceeded by what
+//! else comes, tasks are evicted from the far end and `cursor` moves down: what is evicted is loaded again later. A budget is counted in
 //! units: one per task and one more per KiB of payload. A task that is under way stays in memory beyond the cursor too,
 //! but nothing starts from there: a task before it may still have to be read.
 //!
@@ -238,7 +239,8 @@ impl Window {
     }
 
     /// The idle task at the far end, while the budget is exceeded or it lies beyond the cursor. One that is under way
-    /// stays in memory until it is idle again; one before the cursor with a pointer leaves by that.
+    /// stays in memory until it is idle again; one before the cursor with a pointer leaves by that. One that is so large
+    /// that the loader would bring it again at once stays.
     pub(super) fn next_to_evict(&self) -> Option<Place> {
         if self.reading.is_some() {
             return None;
@@ -249,7 +251,9 @@ impl Window {
             |place: Place, task: &Task| idle(task) && (task.pointer == Written::No || !self.covers(place));
         let place =
             self.tasks.iter().rev().find(|(place, task)| may_go(**place, task)).map(|(place, _)| *place)?;
-        (self.units > self.budget || !self.covers(place)).then_some(place)
+        let left = self.units - self.tasks.get(&place).map_or(0, Task::units);
+        let exceeds = self.units > self.budget && left >= self.full_at();
+        (exceeds || !self.covers(place)).then_some(place)
     }
 
     /// Evicts a task: the caller takes it out of its queue, and the loader brings it again.
@@ -282,13 +286,18 @@ impl Window {
         Some((self.cursor, to))
     }
 
-    /// Ends the page: the cursor is where reading goes on. `None` when the ticket is not of the page being read.
-    pub(super) fn end_read(&mut self, ticket: u64, next: Option<Place>) -> Option<PageNotes> {
+    /// Ends the page, and says where it ends. `None` when the ticket is not of the page being read.
+    pub(super) fn end_read(&mut self, ticket: u64, next: Option<Place>) -> Option<(PageNotes, Place)> {
         let reading = self.reading.take_if(|reading| reading.ticket == ticket)?;
-        self.cursor = next.unwrap_or(reading.to).min(reading.to);
+        let end = next.unwrap_or(reading.to).min(reading.to);
         let Reading { finished, marks, mut shown, .. } = reading;
-        shown.retain(|place, _| *place < self.cursor && !marks.contains_key(place));
-        Some(PageNotes { finished, marks, shown })
+        shown.retain(|place, _| *place < end && !marks.contains_key(place));
+        Some((PageNotes { finished, marks, shown }, end))
+    }
+
+    /// Everything unfinished before this was taken in.
+    pub(super) fn read_to(&mut self, place: Place) {
+        self.cursor = self.cursor.max(place);
     }
 
     /// Drops the page after a failure.
@@ -303,7 +312,16 @@ impl Window {
 
     /// Whether there is no room for another page.
     pub(super) fn is_full(&self) -> bool {
-        self.units >= self.budget - self.budget / 4
+        self.units >= self.full_at()
+    }
+
+    fn full_at(&self) -> usize {
+        self.budget - self.budget / 4
+    }
+
+    /// Whether nothing more of a page is to be taken in.
+    pub(super) fn is_used_up(&self) -> bool {
+        self.units >= self.budget
     }
 
     pub(super) fn is_reading(&self) -> bool {

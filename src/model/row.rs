@@ -33,6 +33,12 @@ impl Place {
     pub fn start_of(ready_at: Wall) -> Place {
         Place { ready_at, version: Version::MIN }
     }
+
+    /// The first place after this one.
+    #[must_use]
+    pub fn next(self) -> Place {
+        Place { version: Version(self.version.0.saturating_add(1)), ..self }
+    }
 }
 
 /// A row of any table that shards write.

@@ -128,7 +128,10 @@ impl Rig {
 
     pub(super) fn give(&mut self, input: Input) {
         self.engine.handle(self.now(), input);
+        let mut effects = 0;
         while let Some(effect) = self.engine.poll_effect() {
+            effects += 1;
+            assert!(effects < 100_000, "no time passes: {effect:?}");
             if let Some(answer) = self.answer(effect) {
                 self.engine.handle(self.now(), answer);
             }
