@@ -80,7 +80,7 @@ fn by_answers(index: &Index<'_>, report: &mut Report) {
             let last = call.max_attempts.is_some_and(|max| call.attempt >= max);
             last || matches!(call.ended, Some((_, End::Succeeded | End::Fatal)))
         });
-        let ran_to_its_end = ran_to_its_end || last_call_was_lost(index, version, &calls);
+        let ran_to_its_end = ran_to_its_end || last_call_was_lost(index, version, calls);
         if !ran_to_its_end && !too_late.contains(&version) {
             report.wrong(Rule::NothingLost, "given up too early", queue, (answer, calls));
         }
