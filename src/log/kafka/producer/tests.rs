@@ -14,9 +14,12 @@ fn cluster() -> MockCluster<'static, rdkafka::producer::DefaultProducerContext> 
     cluster
 }
 
-fn producer(brokers: String) -> Producer {
+/// Far longer than a record takes on a busy machine.
+const PATIENT: Duration = Duration::from_secs(60);
+
+fn producer(brokers: String, message_timeout: Duration) -> Producer {
     let mut options = Options::new(brokers, "group", "instance");
-    options.message_timeout = Duration::from_secs(1);
+    options.message_timeout = message_timeout;
     Producer::start(options).expect("good options")
 }
 
@@ -32,31 +35,35 @@ async fn write(producer: &Producer, count: usize) -> Vec<Result<Written, Error>>
     futures::future::join_all(answers).await
 }
 
+/// Writes records in one go, again until the first is written: then all have to be. Gives their offsets.
+async fn until_written(producer: &Producer) -> Vec<u64> {
+    let mut answers = write(producer, 10).await;
+    while answers[0].is_err() {
+        assert!(answers.iter().all(Result::is_err), "{answers:?}");
+        tokio::time::sleep(Duration::from_millis(QUIET_MS)).await;
+        answers = write(producer, 10).await;
+    }
+    answers.into_iter().map(|answer| answer.expect("all are written").offset).collect()
+}
+
 #[tokio::test]
 async fn none_is_written_behind_a_record_that_failed_and_writing_goes_on_afterwards() {
     let cluster = cluster();
-    let producer = producer(cluster.bootstrap_servers());
-    assert!(write(&producer, 10).await.iter().all(Result::is_ok));
+    let producer = producer(cluster.bootstrap_servers(), Duration::from_secs(1));
+    until_written(&producer).await;
     cluster.broker_down(1).expect("a broker");
     for answer in write(&producer, 10).await {
         assert!(matches!(answer, Err(Error::Unavailable(_))), "{answer:?}");
     }
     cluster.broker_up(1).expect("a broker");
-    let mut answers = write(&producer, 10).await;
-    while answers[0].is_err() {
-        assert!(answers.iter().all(Result::is_err), "{answers:?}");
-        tokio::time::sleep(Duration::from_millis(QUIET_MS)).await;
-        answers = write(&producer, 10).await;
-    }
-    let offsets: Vec<u64> =
-        answers.into_iter().map(|answer| answer.expect("all are written").offset).collect();
+    let offsets = until_written(&producer).await;
     assert!(offsets.is_sorted(), "{offsets:?}");
 }
 
 #[tokio::test]
 async fn a_record_that_the_broker_refuses_is_refused_and_the_producer_stays() {
     let cluster = cluster();
-    let producer = producer(cluster.bootstrap_servers());
+    let producer = producer(cluster.bootstrap_servers(), PATIENT);
     assert!(write(&producer, 1).await[0].is_ok());
     let errors = [RDKafkaRespErr::RD_KAFKA_RESP_ERR_INVALID_RECORD];
     cluster.request_errors(RDKafkaApiKey::Produce, &errors);
@@ -69,7 +76,7 @@ async fn a_record_that_the_broker_refuses_is_refused_and_the_producer_stays() {
 #[tokio::test]
 async fn a_flush_waits_for_every_answer() {
     let cluster = cluster();
-    let producer = producer(cluster.bootstrap_servers());
+    let producer = producer(cluster.bootstrap_servers(), PATIENT);
     let mut answers: Vec<_> = (0..100).map(|number| producer.produce(record(number))).collect();
     producer.flush(30_000).await;
     for answer in &mut answers {
