@@ -17,13 +17,20 @@ mod commit;
 mod decide;
 mod due;
 mod effect;
+mod ending;
+mod finish;
 mod fold;
+mod head;
+mod hold;
 mod input;
 mod intake;
+mod late;
+mod life;
 mod load;
 mod ownership;
 mod queue;
 mod quota;
+mod scout;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -33,9 +40,7 @@ mod writes;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use crate::model::{
-    Boot, Epoch, HandlerName, Now, OwnerUuid, Place, QueueName, RetryPolicy, Shard, Wall, limits,
-};
+use crate::model::{Boot, Epoch, HandlerName, Now, Place, RetryPolicy, Shard, Wall, limits};
 
 pub use effect::{CallOrder, Effect, KeyLookup, Observation};
 pub use fold::{Counts, Folded, Next, fold, state_of};
@@ -47,8 +52,10 @@ pub use view::{Explanation, Pause, QueueView, ShardView};
 use attempt::Attempts;
 use commit::Commit;
 use intake::Intake;
-use ownership::{Ownership, Turn};
+use late::Late;
+use ownership::Ownership;
 use queue::{Lines, Queues, SlotChange};
+use scout::Scout;
 use window::Window;
 use writes::Writes;
 
@@ -86,6 +93,12 @@ pub struct Options {
     pub progress_ms: u64,
     /// A log that does not answer for this long does not hold up a takeover any more, in milliseconds.
     pub catch_up_ms: u64,
+    /// Ready tasks of one queue that stay in memory.
+    pub queue_tasks_max: usize,
+    /// Task rows between watermark and now above which unfinished tasks get pointers.
+    pub late_rows: usize,
+    /// A task ready for less gets no pointer for the watermark's sake, in milliseconds.
+    pub late_after_ms: i64,
     /// Policies of handlers; others have the default.
     pub policies: Arc<BTreeMap<HandlerName, Policy>>,
 }
@@ -102,6 +115,9 @@ impl Options {
             repeat_window_ms: limits::REPEAT_WINDOW_MS,
             progress_ms: 200,
             catch_up_ms: 60_000,
+            queue_tasks_max: limits::QUEUE_TASKS_MAX,
+            late_rows: limits::LATE_ROWS,
+            late_after_ms: limits::LATE_AFTER_MS,
             policies: Arc::new(BTreeMap::new()),
         }
     }
@@ -137,9 +153,11 @@ pub struct Engine {
     commit: Commit,
     intake: Intake,
     window: Window,
+    scout: Scout,
     queues: Queues,
     lines: Lines,
     attempts: Attempts,
+    late: Late,
     writes: Writes,
     budget: Budget,
     load_retry: Option<Boot>,
@@ -164,9 +182,11 @@ impl Engine {
             commit: Commit::default(),
             intake: Intake::default(),
             window: Window::new(Place::start_of(Wall::MIN), budget.tasks),
+            scout: Scout::default(),
             queues: Queues::default(),
             lines: Lines::default(),
             attempts: Attempts::default(),
+            late: Late::default(),
             writes: Writes::default(),
             budget,
             load_retry: None,
@@ -211,10 +231,20 @@ impl Engine {
             Input::LookedUp(batch, rows) => self.looked_up(batch, rows),
             Input::Sliced(ticket, page) => self.sliced(ticket, page),
             Input::FactsRead(ticket, place, rows) => {
-                self.when_fresh(ticket, |engine| engine.facts_read(place, rows));
+                self.when_fresh(ticket, |engine| {
+                    if !engine.late_facts_read(ticket, &rows) {
+                        engine.facts_read(place, rows);
+                    }
+                });
             }
             Input::PayloadRead(ticket, place, payload) => {
                 self.when_fresh(ticket, |engine| engine.payload_read(place, payload));
+            }
+            Input::LateQueuesRead(ticket, rows) => {
+                self.when_fresh(ticket, |engine| engine.late_queues_read(ticket, rows));
+            }
+            Input::PointersRead(ticket, page) => {
+                self.when_fresh(ticket, |engine| engine.pointers_read(ticket, page));
             }
             Input::Written(ticket, written) => self.written(ticket, written),
             Input::Produced(offset, produced) => self.produced(offset, produced),
@@ -236,7 +266,8 @@ impl Engine {
         let always =
             [self.ownership.timeout(self.now.boot), self.attempts.next_deadline(), self.writes.next_retry()];
         let active = [self.window_timeout(), self.queues.next_backoff()].map(|at| self.boot_when(at));
-        let active = active.into_iter().chain([self.load_retry, self.catch_up_timeout()]);
+        let active =
+            active.into_iter().chain([self.load_retry, self.late.next_retry(), self.catch_up_timeout()]);
         let leased = [self.boot_when(self.attempts.next_hold()), self.intake.next_retry()];
         let leased = leased.into_iter().chain([self.progress_timeout()]);
         let is_leased = self.is_active() && self.ownership.valid(self.now.boot);
@@ -270,138 +301,12 @@ impl Engine {
             self.drive_intake();
             self.promote();
             self.end_holds();
+            self.drive_late();
             self.start_heads();
             self.write_progress_when_due();
         }
         self.settle_slots();
         self.flush_writes();
-    }
-
-    fn assigned(&mut self, owner: OwnerUuid) {
-        self.random ^= owner as u64;
-        self.gap_since.get_or_insert(self.now.boot);
-        if self.ownership.assign(owner, self.now.boot) && self.stage != Stage::Out {
-            self.resume_intake();
-        }
-    }
-
-    fn revoked(&mut self) {
-        self.ownership.unassign();
-        self.stop_intake();
-        if self.ownership.give_up_early() {
-            self.reset();
-            return;
-        }
-        if self.ownership.phase_word() != "releasing" {
-            self.let_go();
-        }
-    }
-
-    fn lost(&mut self) {
-        self.ownership.unassign();
-        self.stop_intake();
-        if self.ownership.give_up_early() {
-            self.reset();
-        }
-    }
-
-    fn set_budget(&mut self, budget: Budget) {
-        self.budget = Budget { tasks: budget.tasks.max(1), ..budget };
-        self.window.set_budget(self.budget.tasks);
-    }
-
-    fn turn(&mut self, turn: Turn) {
-        match turn {
-            Turn::Nothing => {}
-            Turn::Load => self.begin_load(),
-            Turn::Fenced => self.fenced(),
-            Turn::Lapsed(cause) => self.lapsed(cause),
-            Turn::Regained(lapse_ms) => self.regained(lapse_ms),
-            Turn::Released => {
-                self.reset();
-                if self.ownership.assigned() {
-                    let uuid = OwnerUuid::from(self.draw()) << 64 | OwnerUuid::from(self.draw());
-                    self.ownership.assign(uuid, self.now.boot);
-                }
-            }
-        }
-    }
-
-    fn fenced(&mut self) {
-        self.observe(Observation::LeaseLost("fenced"));
-        for seq in self.attempts.running() {
-            self.effects.push_back(Effect::BreakOff(seq));
-        }
-        for handler in self.attempts.slots() {
-            self.free_slot(&handler);
-        }
-        self.attempts.clear();
-        self.writes.clear();
-        self.reset();
-        if self.ownership.assigned() {
-            self.effects.push_back(Effect::Rejoin);
-        } else {
-            self.ownership.give_up_early();
-        }
-    }
-
-    fn lapsed(&mut self, cause: &'static str) {
-        self.gap_since.get_or_insert(self.now.boot);
-        self.observe(Observation::LeaseLost(cause));
-        for seq in self.attempts.running() {
-            self.effects.push_back(Effect::BreakOff(seq));
-            self.hold_own(seq);
-        }
-    }
-
-    fn regained(&mut self, lapse_ms: u64) {
-        if lapse_ms > 1_000 && matches!(self.stage, Stage::CatchingUp | Stage::Running) {
-            self.stage = Stage::CatchingUp;
-            self.begin_catch_up();
-        } else {
-            self.end_gap();
-        }
-    }
-
-    /// Nothing starts any more; what was applied is written down, then the shard is released.
-    fn let_go(&mut self) {
-        self.gap_since = None;
-        let loaded = matches!(self.stage, Stage::CatchingUp | Stage::Running);
-        if loaded && self.ownership.valid(self.now.boot) {
-            self.ownership.stop();
-            self.commit.close();
-            self.write_progress();
-        } else {
-            self.ownership.stop();
-            self.finish_letting_go();
-        }
-    }
-
-    fn finish_letting_go(&mut self) {
-        self.effects.push_back(Effect::StopFetch);
-        self.ownership.release(self.now.boot);
-        self.reset();
-    }
-
-    /// Forgets the shard's tasks. Calls under way go on, and their ends are still written.
-    fn reset(&mut self) {
-        self.stage = Stage::Out;
-        self.life_began = self.tickets;
-        self.writes.forget_batches();
-        self.intake = Intake::default();
-        self.commit = Commit::default();
-        for handler in self.window.fetching() {
-            self.free_slot(&handler);
-        }
-        self.window = Window::new(Place::start_of(Wall::MIN), self.budget.tasks);
-        self.queues = Queues::default();
-        for (handler, change) in self.lines.clear() {
-            self.slot_effect(handler, change);
-        }
-        self.attempts.let_go();
-        self.load_retry = None;
-        self.catch_up_since = None;
-        self.gap_since = None;
     }
 
     fn settle_slots(&mut self) {
@@ -458,53 +363,5 @@ impl Engine {
 
     fn epoch(&self) -> Epoch {
         self.ownership.epoch()
-    }
-
-    /// Brings a queue up to date after any change to it: finds its head and lines it up, or notes when to look again.
-    fn pump(&mut self, name: &QueueName) {
-        let Some(queue) = self.queues.by_name.get(name) else { return };
-        if queue.is_empty() {
-            self.unline(name);
-            self.queues.set_backoff(name, None);
-            self.queues.by_name.remove(name);
-            return;
-        }
-        let head = queue.head().filter(|_| queue.busy.is_empty());
-        if head.is_some() && queue.candidate == head {
-            return;
-        }
-        self.unline(name);
-        let Some(place) = head else {
-            self.queues.set_backoff(name, None);
-            return;
-        };
-        self.line_up(name, place);
-    }
-
-    fn line_up(&mut self, name: &QueueName, place: Place) {
-        let Some(task) = self.window.get(place) else { return };
-        if self.intake.is_frozen(place) || !self.window.covers(place) {
-            self.queues.set_backoff(name, None);
-            return;
-        }
-        if task.counts.not_before > self.now.wall {
-            let at = task.counts.not_before;
-            self.queues.set_backoff(name, Some(at));
-            return;
-        }
-        self.queues.set_backoff(name, None);
-        let (handler, priority) = (task.content.handler.clone(), task.content.priority);
-        self.lines.join(&handler, priority, place);
-        if let Some(queue) = self.queues.by_name.get_mut(name) {
-            queue.candidate = Some(place);
-        }
-    }
-
-    fn unline(&mut self, name: &QueueName) {
-        let Some(queue) = self.queues.by_name.get_mut(name) else { return };
-        let Some(place) = queue.candidate.take() else { return };
-        if let Some(task) = self.window.get(place) {
-            self.lines.leave(&task.content.handler, task.content.priority, place);
-        }
     }
 }

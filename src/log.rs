@@ -165,7 +165,8 @@ pub trait Consumer: Send + Sync + 'static {
     /// Reads the shard from `offset` on, dropping what was buffered.
     fn seek(&self, shard: Shard, offset: u64) -> Answer<()>;
 
-    /// The next records, at least one: waits for it. At most `records_max` and, past the first, `bytes_max`.
+    /// The next records, at least one: waits for it. At most `records_max` and, past the first, `bytes_max`. Dropped
+    /// before it is answered, it takes nothing: the next fetch brings what it would have brought.
     ///
     /// # Errors
     /// [`Error::OffsetGone`] when the log does not hold the offset sought; [`Error::NotAssigned`] after a revoke.

@@ -5,6 +5,7 @@
 
 pub mod event;
 pub mod home;
+pub mod late;
 pub mod limits;
 pub mod name;
 pub mod owner;
@@ -14,6 +15,7 @@ pub mod time;
 
 pub use event::{Due, Event, Origin, RejectReason, Rejection, Verb};
 pub use home::{home_shard, partition_of};
+pub use late::{LateEntry, LateQueueRow, Pointer, PointerPage, PointerRange, PointerRow, Segment, Standing};
 pub use name::{HandlerName, NameError, QueueName, TaskId, TaskKey};
 pub use owner::{AttemptToken, Epoch, Generation, OriginMark, OwnerRow, OwnerUuid, Progress, Shard, Version};
 pub use row::{Current, Decision, Ended, EventRow, Fact, FactRow, MarkKind, PayloadRow, Place, Row, Started};

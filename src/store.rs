@@ -14,7 +14,8 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 
 use crate::model::{
-    Epoch, EventRow, FactRow, OwnerRow, OwnerUuid, Place, Progress, Row, Shard, TaskKey, Version, Wall,
+    Epoch, EventRow, FactRow, LateQueueRow, OwnerRow, OwnerUuid, Place, PointerPage, PointerRange, Progress,
+    Row, Segment, Shard, TaskKey, Version, Wall,
 };
 
 /// What a store call returns.
@@ -136,6 +137,12 @@ pub trait Store: Send + Sync + 'static {
 
     /// The payload stored apart under a place.
     fn payload(&self, shard: Shard, place: Place) -> Answer<Option<Arc<[u8]>>>;
+
+    /// All rows of a list of late queues, in any order.
+    fn late_queues(&self, shard: Shard, segment: Segment) -> Answer<Vec<LateQueueRow>>;
+
+    /// Pointers of a range, in order, at most `rows_max`. A page may hold fewer, or none, although more follow.
+    fn pointers(&self, shard: Shard, range: PointerRange, rows_max: usize) -> Answer<PointerPage>;
 
     /// The newest progress row of the highest epoch.
     fn progress(&self, shard: Shard) -> Answer<Option<Progress>>;

@@ -15,12 +15,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::model::{
-    AttemptToken, Boot, CloseReason, Ended, Fact, FactRow, HandlerName, MarkKind, Outcome, Place, Row,
-    Started, TaskContent, TaskKey, Wall, limits,
+    AttemptToken, Boot, CloseReason, Ended, Fact, FactRow, HandlerName, Outcome, Place, Row, Started,
+    TaskContent, TaskKey, Wall, limits,
 };
 
 use super::effect::{CallOrder, Effect, Observation, inline};
+use super::ending::{cut, fenced_wait_ms, follow};
 use super::fold::Counts;
+use super::hold::Hold;
 use super::input::{CallEnd, Failure};
 use super::queue::Queue;
 use super::window::Status;
@@ -36,47 +38,31 @@ enum Phase {
 
 #[derive(Debug)]
 pub(super) struct Attempt {
-    place: Place,
+    pub(super) place: Place,
     key: TaskKey,
     due_at: Wall,
-    content: Arc<TaskContent>,
+    pub(super) content: Arc<TaskContent>,
     payload: Arc<[u8]>,
-    started: Started,
+    pub(super) started: Started,
     previous: Option<Outcome>,
     max_attempts: u32,
-    deadline: Boot,
+    pub(super) deadline: Boot,
     called_at: Option<Boot>,
     phase: Phase,
     ended: Option<Ended>,
     /// The shard was let go: only the end is still to be written.
-    leftover: bool,
-}
-
-/// An attempt without an answer: its queue waits until the deadline.
-#[derive(Debug)]
-struct Hold {
-    started: Started,
-    /// Of a lost owner: its end may still come into sight.
-    read_at: Option<Wall>,
-    read_step_ms: i64,
+    pub(super) leftover: bool,
 }
 
 /// The attempts of a shard.
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
-    last_seq: u64,
-    open: BTreeMap<u64, Attempt>,
-    deadlines: BTreeSet<(Boot, u64)>,
-    holds: BTreeMap<Place, Hold>,
+    pub(super) last_seq: u64,
+    pub(super) open: BTreeMap<u64, Attempt>,
+    pub(super) deadlines: BTreeSet<(Boot, u64)>,
+    pub(super) holds: BTreeMap<Place, Hold>,
 }
 
-/// Time past a lost owner's deadline before its attempt counts as interrupted, in milliseconds.
-const HOLD_MARGIN_MS: i64 = 100;
-const HOLD_READ_FIRST_MS: i64 = 200;
-const HOLD_READ_MS_MAX: i64 = 2_000;
-const ABORTED_WAIT_MS: u64 = 1_000;
-/// Longest wait before a handler that refused the token is called again, in milliseconds.
-const FENCED_WAIT_MS_MAX: u64 = 300_000;
 const PAYLOAD_RETRY_MS: i64 = 1_000;
 
 impl Attempts {
@@ -110,6 +96,12 @@ impl Attempts {
         self.open.iter().filter(|(_, a)| a.phase == Phase::Calling).map(|(seq, _)| *seq).collect()
     }
 
+    /// The places of calls that are at work since before `called`.
+    pub(super) fn at_work_since(&self, called: Boot) -> BTreeSet<Place> {
+        let open = self.open.values().filter(|attempt| attempt.phase == Phase::Calling);
+        open.filter(|attempt| attempt.called_at < Some(called)).map(|attempt| attempt.place).collect()
+    }
+
     pub(super) fn next_deadline(&self) -> Option<Boot> {
         self.deadlines.first().map(|(at, _)| *at)
     }
@@ -125,19 +117,6 @@ impl Attempts {
 
     pub(super) fn hold_of(&self, place: Place) -> Option<&Started> {
         self.holds.get(&place).map(|hold| &hold.started)
-    }
-}
-
-impl Hold {
-    fn ends_at(&self) -> Wall {
-        if planted!(HoldEndsEarly) {
-            return Wall(self.started.at.0.midpoint(self.started.deadline.0));
-        }
-        self.started.deadline.plus_ms(HOLD_MARGIN_MS)
-    }
-
-    fn next(&self) -> Wall {
-        self.read_at.map_or(self.ends_at(), |at| at.min(self.ends_at()))
     }
 }
 
@@ -186,36 +165,6 @@ impl Engine {
         let skips = task.content.misfire == crate::model::Misfire::Skip && task.counts.attempt == 1;
         let late_at = task.due_at.plus_ms(grace).plus_ms(SKIP_SLACK_MS);
         (skips && self.now.wall > late_at).then_some(CloseReason::Skipped)
-    }
-
-    /// Stops a task that is marked and not under way. A start without an end would look open for ever, so it is closed.
-    pub(super) fn stop_marked(&mut self, place: Place, mark: MarkKind) {
-        let Some(task) = self.window.get_mut(place) else { return };
-        task.mark = Some(mark);
-        if task.counts.previous == Some(Outcome::Interrupted) {
-            self.close(place, CloseReason::Interrupted);
-        } else {
-            self.finish(place);
-        }
-    }
-
-    /// Closes a task without an attempt.
-    pub(super) fn close(&mut self, place: Place, reason: CloseReason) {
-        let Some(task) = self.window.get_mut(place) else { return };
-        task.status = Status::Ending;
-        let (key, marked) = (task.key.clone(), task.mark.is_some());
-        let handler = task.content.handler.clone();
-        self.unline_if(&key.queue, place);
-        if let Some(queue) = self.queues.by_name.get_mut(&key.queue) {
-            queue.busy.insert(place);
-        }
-        self.pump(&key.queue);
-        self.attempts.last_seq += 1;
-        let (epoch, seq, at) = (self.epoch(), self.attempts.last_seq, self.now.wall);
-        self.push_fact(place, Fact::Closed { epoch, seq, at, reason }, Purpose::Closed(place));
-        if !marked {
-            self.observe(Observation::Closed { reason, key, handler });
-        }
     }
 
     pub(super) fn task_payload_read(&mut self, place: Place, payload: Result<Option<Arc<[u8]>>, Failure>) {
@@ -423,116 +372,13 @@ impl Engine {
         }
     }
 
-    /// The task is done with: out of memory, its queue goes on.
-    pub(super) fn finish(&mut self, place: Place) {
-        self.intake.on_record(place);
-        let name = self.window.get(place).map(|task| task.key.queue.clone());
-        if let Some(name) = &name {
-            self.unline_if(name, place);
-        }
-        let Some(task) = self.window.remove(place) else { return };
-        self.attempts.holds.remove(&place);
-        if let Some(queue) = self.queues.by_name.get_mut(&task.key.queue) {
-            queue.remove(task.due_at, place);
-            queue.busy.remove(&place);
-        }
-        self.pump(&task.key.queue);
-    }
-
-    pub(super) fn unline_if(&mut self, name: &crate::model::QueueName, place: Place) {
-        if self.queues.by_name.get(name).is_some_and(|queue| queue.candidate == Some(place)) {
-            self.unline(name);
-        }
-    }
-
-    fn back_in_line(&mut self, place: Place) {
+    pub(super) fn back_in_line(&mut self, place: Place) {
         self.set_status(place, Status::Queued);
         let Some(name) = self.window.get(place).map(|task| task.key.queue.clone()) else { return };
         if let Some(queue) = self.queues.by_name.get_mut(&name) {
             queue.busy.remove(&place);
         }
         self.pump(&name);
-    }
-
-    /// A call of our own was broken off: its handler may still be at work, so the queue waits for its deadline.
-    pub(super) fn hold_own(&mut self, seq: u64) {
-        let Some(attempt) = self.attempts.open.remove(&seq) else { return };
-        self.attempts.deadlines.remove(&(attempt.deadline, seq));
-        self.free_slot(&attempt.content.handler);
-        if attempt.leftover {
-            return;
-        }
-        self.set_status(attempt.place, Status::Held);
-        if planted!(RerunAfterLapse) {
-            if let Some(task) = self.window.get_mut(attempt.place) {
-                task.counts = Counts::after_interruption(&attempt.started);
-            }
-            return self.back_in_line(attempt.place);
-        }
-        let hold = Hold { started: attempt.started, read_at: None, read_step_ms: 0 };
-        self.attempts.holds.insert(attempt.place, hold);
-    }
-
-    /// A lost owner's attempt is open: its end may still come into sight.
-    pub(super) fn hold_lost(&mut self, place: Place, started: Started) {
-        let read_at = Some(self.now.wall.plus_ms(HOLD_READ_FIRST_MS));
-        self.attempts.holds.insert(place, Hold { started, read_at, read_step_ms: HOLD_READ_FIRST_MS });
-    }
-
-    /// Re-reads the facts of held attempts, and ends those whose deadline has passed.
-    pub(super) fn end_holds(&mut self) {
-        let now = self.now.wall;
-        if !self.ownership.valid(self.now.boot) || self.attempts.next_hold().is_none_or(|at| at > now) {
-            return;
-        }
-        let (mut over, mut reads) = (Vec::new(), Vec::new());
-        for (place, hold) in &mut self.attempts.holds {
-            if hold.ends_at() <= now {
-                over.push(*place);
-            } else if hold.read_at.is_some_and(|at| at <= now) {
-                reads.push(*place);
-                hold.read_step_ms = (hold.read_step_ms * 2).min(HOLD_READ_MS_MAX);
-                hold.read_at = Some(now.plus_ms(hold.read_step_ms));
-            }
-        }
-        for place in reads {
-            let ticket = self.ticket();
-            self.effects.push_back(Effect::ReadFacts(ticket, place));
-        }
-        for place in over {
-            self.interrupt(place);
-        }
-    }
-
-    fn interrupt(&mut self, place: Place) {
-        let Some(hold) = self.attempts.holds.remove(&place) else { return };
-        let Some(task) = self.window.get_mut(place) else { return };
-        task.counts = Counts::after_interruption(&hold.started);
-        if task.mark.is_some() || task.counts.interruptions >= limits::INTERRUPTIONS_MAX {
-            self.close(place, CloseReason::Interrupted);
-        } else {
-            self.back_in_line(place);
-        }
-    }
-
-    pub(super) fn held_facts_read(&mut self, place: Place, rows: &[FactRow]) {
-        let Some(hold) = self.attempts.holds.get(&place) else { return };
-        let folded = super::fold(rows.iter().map(|row| &row.fact), self.commit.applied_to());
-        match folded.next() {
-            super::Next::Open(started) if started == hold.started => {}
-            super::Next::Open(started) => self.hold_lost(place, started),
-            super::Next::Finished(_) => self.finish(place),
-            super::Next::Run(_) if self.window.get(place).is_some_and(|task| task.mark.is_some()) => {
-                self.finish(place);
-            }
-            super::Next::Run(counts) => {
-                self.attempts.holds.remove(&place);
-                if let Some(task) = self.window.get_mut(place) {
-                    task.counts = counts;
-                }
-                self.back_in_line(place);
-            }
-        }
     }
 
     pub(super) fn set_status(&mut self, place: Place, status: Status) {
@@ -559,41 +405,4 @@ impl CallEnd {
     pub fn of(outcome: Outcome) -> CallEnd {
         CallEnd { outcome, result: None, error: None, after_ms: None, fenced: false }
     }
-}
-
-/// Before a handler that refused the token is called again: longer each time, for it may refuse for ever, and every
-/// attempt leaves its facts in the store.
-fn fenced_wait_ms(started: &Started) -> u64 {
-    let not_failed = started.attempt.saturating_sub(1 + started.failures + started.interruptions);
-    (ABORTED_WAIT_MS << not_failed.min(10)).min(FENCED_WAIT_MS_MAX)
-}
-
-/// Fills in what follows from an outcome.
-fn follow(ended: &mut Ended, policy: &crate::model::RetryPolicy, after_ms: Option<u64>, fraction: f64) {
-    let later = |ms: u64| ended.at.plus_ms(i64::try_from(ms).unwrap_or(i64::MAX));
-    match ended.outcome {
-        Outcome::Succeeded => {}
-        Outcome::Fatal => {
-            ended.failures += 1;
-            ended.closed = Some(CloseReason::Fatal);
-        }
-        Outcome::Retryable | Outcome::TimedOut => {
-            ended.failures += 1;
-            if ended.failures >= policy.max_attempts {
-                ended.closed = Some(CloseReason::Exhausted);
-            } else {
-                let wait = policy.wait_ms(ended.failures, fraction);
-                ended.next_at = Some(later(wait.max(after_ms.unwrap_or(0))));
-            }
-        }
-        Outcome::Snoozed => ended.next_at = Some(later(after_ms.unwrap_or(0))),
-        Outcome::Aborted | Outcome::Interrupted => {
-            ended.next_at = Some(later(ABORTED_WAIT_MS.max(after_ms.unwrap_or(0))));
-        }
-        Outcome::NotCalled => ended.next_at = Some(ended.at),
-    }
-}
-
-fn cut(bytes: Arc<[u8]>, max: usize) -> Arc<[u8]> {
-    if bytes.len() <= max { bytes } else { Arc::from(&bytes[..max]) }
 }

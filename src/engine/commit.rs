@@ -1,12 +1,12 @@
 //! How far the shard has come, made durable: rows, then `applied`, then the log's commit as a hint.
 //!
 //! The watermark says that every task ready at or before it is finished. It is held down by the first unfinished task
-//! in memory, by the loader's cursor, and by the append time of records that are not applied yet. It never goes
-//! back; a record that would fall below it is given a place above.
+//! in memory that has no pointer (`late`), by the loader's cursor, and by the append time of records that are not applied
+//! yet. It names the list of late queues that it rests on. It never goes back; a record that would fall below it is given a place above.
 
 use std::collections::BTreeMap;
 
-use crate::model::{Boot, Generation, OriginMark, Progress, Shard, Version, Wall};
+use crate::model::{Boot, Generation, OriginMark, Progress, Segment, Shard, Version, Wall};
 
 use super::effect::{Effect, Observation};
 use super::input::{Failure, LogEnd};
@@ -83,6 +83,11 @@ impl Commit {
         self.progress.as_ref().map_or(Wall::MIN, |progress| progress.watermark)
     }
 
+    /// The list of late queues that the watermark rests on.
+    pub(super) fn late(&self) -> Option<Segment> {
+        self.progress.as_ref().and_then(|progress| progress.late)
+    }
+
     pub(super) fn target(&self) -> Option<u64> {
         self.target
     }
@@ -128,8 +133,8 @@ impl Engine {
         if !due || !self.ownership.valid(self.now.boot) {
             return;
         }
-        let moved = self.commit.written_to != Some(self.commit.next_offset());
-        if moved || self.present_watermark() > self.commit.written_watermark {
+        self.point_old();
+        if self.has_moved() || self.present_watermark() > self.commit.written_watermark {
             self.write_progress();
         } else {
             self.commit.wrote_at = self.now.boot;
@@ -143,8 +148,14 @@ impl Engine {
         if !commit.is_open() || commit.writing.is_some() || commit.closing {
             return None;
         }
-        let moved = commit.written_to != Some(commit.next_offset());
-        Some(commit.wrote_at.plus_ms(if moved { self.options.progress_ms } else { WATERMARK_MS }))
+        Some(commit.wrote_at.plus_ms(if self.has_moved() { self.options.progress_ms } else { WATERMARK_MS }))
+    }
+
+    /// Whether there is more to write down than the watermark.
+    fn has_moved(&self) -> bool {
+        let (commit, list) = (&self.commit, &self.late.list);
+        let other_list = commit.confirmed && list.is_whole() && list.to_name() != commit.late();
+        commit.written_to != Some(commit.next_offset()) || other_list
     }
 
     /// Writes the progress row: the first one opens the epoch.
@@ -152,13 +163,14 @@ impl Engine {
         if self.commit.writing.is_some() {
             return;
         }
-        let watermark =
-            if self.commit.confirmed { self.present_watermark() } else { self.commit.watermark() };
+        let passes = self.commit.confirmed && self.late.list.is_whole();
+        let watermark = if passes { self.present_watermark() } else { self.commit.watermark() };
+        let late = if passes { self.late.list.to_name() } else { self.commit.late() };
         let wall = u64::try_from(self.now.wall.0).unwrap_or(0);
         let commit = &mut self.commit;
         commit.stamp = (commit.stamp + 1).max(wall.saturating_mul(1_000));
         let Some(progress) = &mut commit.progress else { return };
-        progress.watermark = watermark;
+        (progress.watermark, progress.late) = (watermark, late);
         commit.writing = Some(progress.next_offset);
         let (progress, stamp) = (progress.clone(), commit.stamp);
         let ticket = self.ticket();
@@ -183,6 +195,7 @@ impl Engine {
         commit.confirmed = true;
         commit.written_to = Some(next_offset);
         commit.written_watermark = commit.progress.as_ref().map_or(Wall::MIN, |progress| progress.watermark);
+        self.late.list.named(commit.late());
         if self.ownership.assigned() || commit.closing {
             #[cfg(feature = "testing")]
             let next_offset =
@@ -193,7 +206,7 @@ impl Engine {
 
     fn present_watermark(&self) -> Wall {
         let intake = self.intake.oldest_unapplied().unwrap_or(self.commit.quiet_until);
-        let memory = self.window.first().map_or(Wall::MAX, |place| place.ready_at);
+        let memory = self.window.first_without_pointer().map_or(Wall::MAX, |place| place.ready_at);
         let memory = if planted!(WatermarkPassesUnfinished) { Wall::MAX } else { memory };
         let below = intake.min(memory).min(self.window.cursor().ready_at).plus_ms(-1);
         below.max(self.commit.watermark())
@@ -299,7 +312,7 @@ impl Engine {
         let applied = applied || planted!(StartBeforeCatchUp);
         let reached = applied && (self.window.cursor().ready_at > self.now.wall || self.window.is_full());
         let away = self.catch_up_timeout().is_some_and(|at| at <= self.now.boot);
-        if reached || away {
+        if away || (reached && self.late.list.is_own()) {
             self.stage = Stage::Running;
             self.catch_up_since = None;
             self.end_gap();
@@ -309,7 +322,7 @@ impl Engine {
 
     /// When a log that gives nothing more is not waited for any longer.
     pub(super) fn catch_up_timeout(&self) -> Option<Boot> {
-        let silent = self.stage == Stage::CatchingUp && self.intake.backlog() == 0;
+        let silent = self.stage == Stage::CatchingUp && self.intake.backlog() == 0 && self.late.list.is_own();
         self.catch_up_since.filter(|_| silent).map(|since| since.plus_ms(self.options.catch_up_ms))
     }
 

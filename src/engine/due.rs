@@ -16,37 +16,58 @@ impl Engine {
     }
 
     pub(super) fn window_timeout(&self) -> Option<Wall> {
-        let load = (self.window.may_read() && self.load_retry.is_none())
+        let may_read = self.window.may_read() && !self.scout.is_reading();
+        let load = (may_read && self.load_retry.is_none())
             .then(|| self.window.cursor().ready_at.plus_ms(-self.options.look_ahead_ms / 2))
-            .filter(|_| self.may_load());
+            .filter(|_| self.may_load() && self.late.list.is_read());
         [self.window.next_ready(), load].into_iter().flatten().min()
     }
 
-    /// Puts a task into memory, and into its queue when it is ready.
+    /// Puts a task into memory, and into its queue when it is ready. One with an attempt open is started already, whatever
+    /// the clock of its owner said.
     pub(super) fn admit(&mut self, place: Place, task: Task) {
-        if self.window.insert(place, task) {
+        let is_held = task.status == Status::Held;
+        let ready = self.window.insert(place, task);
+        self.came(place);
+        if ready || is_held {
             self.enqueue(place);
         }
     }
 
-    /// Evicts from the far end of memory what exceeds the budget.
+    /// Makes room while the budget is exceeded: the tasks behind blocked heads leave by pointer before ready tasks of
+    /// other queues are evicted from the far end.
     pub(super) fn shed(&mut self) {
-        while let Some((place, task)) = self.window.evict() {
-            if let Some(queue) = self.queues.by_name.get_mut(&task.key.queue) {
-                queue.remove(task.due_at, place);
-                if queue.candidate == Some(place) {
-                    queue.candidate = None;
-                    self.lines.leave(&task.content.handler, task.content.priority, place);
+        let mut may_press = true;
+        while let Some(place) = self.window.next_to_evict() {
+            if self.window.covers(place) && place.ready_at <= self.now.wall {
+                if self.late.is_asking() {
+                    return;
+                }
+                if std::mem::take(&mut may_press) && self.press() {
+                    continue;
                 }
             }
-            self.pump(&task.key.queue);
+            self.evict(place);
         }
+    }
+
+    fn evict(&mut self, place: Place) {
+        let Some(task) = self.window.evict(place) else { return };
+        if let Some(queue) = self.queues.by_name.get_mut(&task.key.queue) {
+            queue.remove(task.due_at, place);
+            if queue.candidate == Some(place) {
+                queue.candidate = None;
+                self.lines.leave(&task.content.handler, task.content.priority, place);
+            }
+        }
+        self.went(place, &task, false);
+        self.pump(&task.key.queue);
     }
 
     fn enqueue(&mut self, place: Place) {
         let Some(task) = self.window.get_mut(place) else { return };
         let held = task.status == Status::Held;
-        if !held {
+        if task.status == Status::Pending {
             task.status = Status::Queued;
         }
         let (name, due_at) = (task.key.queue.clone(), task.due_at);
@@ -54,6 +75,9 @@ impl Engine {
         queue.insert(due_at, place);
         if held {
             queue.busy.insert(place);
+        }
+        if queue.len() > self.options.queue_tasks_max {
+            self.late.note_overfull(&name);
         }
         self.pump(&name);
     }

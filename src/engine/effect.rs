@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use crate::model::{
-    AttemptToken, CloseReason, Decision, Epoch, HandlerName, Outcome, OwnerUuid, Payload, Place, Progress,
-    RejectReason, Rejection, Row, Shard, TaskContent, TaskKey, Version, Wall,
+    AttemptToken, CloseReason, Decision, Epoch, HandlerName, Outcome, OwnerUuid, Payload, Place,
+    PointerRange, Progress, RejectReason, Rejection, Row, Segment, Shard, TaskContent, TaskKey, Version,
+    Wall,
 };
 
 /// One id to look up: rows of versions `first..=last`, and the newest below.
@@ -126,7 +127,8 @@ pub enum Effect {
     },
     /// Ask what the log holds.
     ReadLogEnd(u64),
-    /// Read the log from this offset (the second number) on.
+    /// Read the log from this offset (the second number) on. A fetch that is not answered yet is given up before: it
+    /// takes nothing any more.
     Seek(u64, u64),
     /// Get the next records.
     Fetch {
@@ -137,7 +139,7 @@ pub enum Effect {
         /// Bytes at most, past the first record.
         bytes_max: usize,
     },
-    /// Nothing more is fetched until the next seek.
+    /// Nothing more is fetched until the next seek; a fetch that is not answered yet is given up.
     StopFetch,
     /// Commit this next offset: a hint.
     Commit(u64),
@@ -149,6 +151,10 @@ pub enum Effect {
     ReadFacts(u64, Place),
     /// Read a payload stored apart.
     ReadPayload(u64, Place),
+    /// Read a list of late queues.
+    ReadLateQueues(u64, Segment),
+    /// Read a page of pointers.
+    ReadPointers(u64, PointerRange),
     /// Write rows durably.
     Write(u64, Arc<[Row]>),
     /// Put the record at this offset on the rejected topic.

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use crate::model::{
-    Event, EventRow, FactRow, HandlerName, Origin, Outcome, OwnerRow, OwnerUuid, Place, Progress, Rejection,
-    limits,
+    Event, EventRow, FactRow, HandlerName, LateQueueRow, Origin, Outcome, OwnerRow, OwnerUuid, Place,
+    PointerPage, Progress, Rejection, limits,
 };
 
 /// Why something asked for did not happen, by what the engine can do.
@@ -116,6 +116,10 @@ pub enum Input {
     FactsRead(u64, Place, Result<Vec<FactRow>, Failure>),
     /// Answer to `Effect::ReadPayload`.
     PayloadRead(u64, Place, Result<Option<Arc<[u8]>>, Failure>),
+    /// Answer to `Effect::ReadLateQueues`.
+    LateQueuesRead(u64, Result<Vec<LateQueueRow>, Failure>),
+    /// Answer to `Effect::ReadPointers`.
+    PointersRead(u64, Result<PointerPage, Failure>),
     /// Answer to `Effect::Write`.
     Written(u64, Result<(), Failure>),
     /// Answer to `Effect::Reject` and `Effect::Forward` of the record at this offset.

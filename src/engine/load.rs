@@ -11,7 +11,7 @@ use crate::model::{Fact, FactRow, MarkKind, Place, Progress, TaskContent, TaskKe
 use super::effect::{Effect, Observation};
 use super::fold::{Next, fold};
 use super::input::{Failure, LogEnd};
-use super::window::{PageNotes, Status, Task, Window};
+use super::window::{PageNotes, Status, Task, Window, Written};
 use super::{Engine, Stage};
 
 const LOAD_RETRY_MS: u64 = 500;
@@ -21,6 +21,11 @@ impl Engine {
         self.stage = Stage::Loading;
         self.observe(Observation::Phase("loading", self.epoch()));
         self.ask_progress();
+    }
+
+    /// Reads again what a takeover needs, after a while.
+    pub(super) fn retry_load(&mut self) {
+        self.load_retry = Some(self.now.boot.plus_ms(LOAD_RETRY_MS));
     }
 
     fn ask_progress(&mut self) {
@@ -39,7 +44,7 @@ impl Engine {
             }
             Err(failure) => {
                 self.trouble("progress read", &failure);
-                self.load_retry = Some(self.now.boot.plus_ms(LOAD_RETRY_MS));
+                self.retry_load();
             }
         }
     }
@@ -52,6 +57,7 @@ impl Engine {
             topic_id: end.topic_id.clone(),
             next_offset: end.first,
             watermark: Wall::MIN,
+            late: None,
             marks: BTreeMap::new(),
         });
     }
@@ -67,7 +73,7 @@ impl Engine {
             (Stage::Loading, Ok(end)) if !self.commit.is_open() => self.open_first_epoch(&end),
             (Stage::Loading, Err(failure)) if !self.commit.is_open() => {
                 self.trouble("log end read", &failure);
-                self.load_retry = Some(self.now.boot.plus_ms(LOAD_RETRY_MS));
+                self.retry_load();
             }
             (Stage::Out | Stage::Loading | Stage::Stopped, _) => {}
             (Stage::CatchingUp | Stage::Running, read) => self.log_end_known(ticket, read),
@@ -94,60 +100,89 @@ impl Engine {
         if !self.may_load() {
             return;
         }
+        if !self.list_is_read() {
+            return;
+        }
         self.shed();
         let half = self.now.wall.plus_ms(self.options.look_ahead_ms / 2);
         if self.stage != Stage::Loading && self.window.cursor().ready_at > half {
             return;
         }
+        if self.window.is_full() && !self.late.is_asking() {
+            self.press();
+        }
+        if self.scout.is_reading() {
+            return;
+        }
         let (ticket, horizon) = (self.ticket(), self.horizon());
         if let Some((from, to)) = self.window.begin_read(ticket, horizon) {
             self.effects.push_back(Effect::Slice(ticket, from, to));
-        } else if self.stage == Stage::Loading && !self.window.is_reading() {
+        } else if !self.window.is_reading() {
             self.loaded();
         }
     }
 
     pub(super) fn sliced(&mut self, ticket: u64, page: Result<(Vec<FactRow>, Option<Place>), Failure>) {
+        if self.scouted(ticket, &page) {
+            return;
+        }
         let (rows, next) = match page {
             Ok((rows, _)) if planted!(StopAtShortPage) && rows.is_empty() => (rows, None),
             Ok(page) => page,
             Err(failure) => {
                 self.window.abandon_read(ticket);
                 self.trouble("slice read", &failure);
-                self.load_retry = Some(self.now.boot.plus_ms(LOAD_RETRY_MS));
+                self.retry_load();
                 return;
             }
         };
         let from = self.window.cursor();
-        let Some(notes) = self.window.end_read(ticket, next) else { return };
-        let mut rest = rows.as_slice();
-        while let Some(first) = rest.first() {
-            let count = rest.iter().take_while(|row| row.place == first.place).count();
-            let (group, tail) = rest.split_at(count);
-            self.load_task(group, &notes);
-            rest = tail;
+        let Some((notes, end)) = self.window.end_read(ticket, next) else { return };
+        let all_fits = self.take_in(&rows, &notes);
+        if all_fits {
+            self.window.read_to(end);
         }
+        self.scout.saw(self.window.cursor());
         for (place, (task, next)) in notes.shown {
-            if self.window.get(place).is_none() {
+            if self.window.covers(place) && self.window.get(place).is_none() {
+                self.late.tally.note(place.ready_at);
                 self.admit_folded(place, task, next, None);
             }
         }
         for queue in self.window.queues_from(from) {
             self.pump(&queue);
         }
-        if self.stage == Stage::Loading && next.is_none() {
+        if next.is_none() && all_fits {
             self.loaded();
         }
     }
 
+    /// Takes in the tasks of a page, as many as fit. False when some are left to be read again.
+    fn take_in(&mut self, rows: &[FactRow], notes: &PageNotes) -> bool {
+        for task in rows.chunk_by(|a, b| a.place == b.place) {
+            if self.window.is_used_up() {
+                return false;
+            }
+            let place = task[0].place;
+            self.window.read_to(place.next());
+            self.late.tally.note(place.ready_at);
+            self.load_task(task, notes);
+        }
+        true
+    }
+
+    /// The loader has come as far as it can for now.
     fn loaded(&mut self) {
+        if self.stage != Stage::Loading || !self.open_attempts_are_known() {
+            return;
+        }
         self.stage = Stage::CatchingUp;
         self.observe(Observation::Phase("catching_up", self.epoch()));
         self.begin_catch_up();
     }
 
     /// Takes one task from its rows, unless it is finished, not visible yet, or known already.
-    fn load_task(&mut self, rows: &[FactRow], notes: &PageNotes) {
+    pub(super) fn load_task(&mut self, rows: &[FactRow], notes: &PageNotes) {
         let place = rows[0].place;
         let applied_to = self.commit.applied_to();
         if notes.finished.contains(&place) || self.window.get(place).is_some() {
@@ -217,6 +252,6 @@ impl LoadedTask {
 
     pub(super) fn into_task(self, counts: super::Counts, status: Status, mark: Option<MarkKind>) -> Task {
         let LoadedTask { key, due_at, content } = self;
-        Task { key, due_at, content, counts, status, mark }
+        Task { key, due_at, content, counts, status, mark, pointer: Written::No }
     }
 }

@@ -70,7 +70,7 @@ pub(super) enum Turn {
     Fenced,
     /// The lease ran out, for this cause: break off calls, start nothing.
     Lapsed(&'static str),
-    /// It is valid again, after this many milliseconds.
+    /// It is valid again, after this many milliseconds; the most there can be when the clock does not tell.
     Regained(u64),
     /// Let go in order.
     Released,
@@ -241,6 +241,7 @@ impl Ownership {
             Phase::Waiting { until } if now >= until && now < self.valid_until => {
                 self.phase = Phase::Owned;
                 self.lapsed_at = None;
+                self.jumped = false;
                 Turn::Load
             }
             _ => Turn::Nothing,
@@ -358,7 +359,8 @@ impl Ownership {
             return Turn::Nothing;
         }
         if let Some(lapsed_at) = self.lapsed_at.take() {
-            return Turn::Regained(now.ms_since(lapsed_at));
+            let jumped = std::mem::take(&mut self.jumped);
+            return Turn::Regained(if jumped { u64::MAX } else { now.ms_since(lapsed_at) });
         }
         self.end_wait(now)
     }
@@ -366,7 +368,6 @@ impl Ownership {
     fn extend(&mut self, sent: Boot) {
         self.valid_until = sent.plus_ms(self.timing.lease_ms - self.timing.margin_ms);
         self.next_call = Some(sent.plus_ms(self.timing.verify_ms));
-        self.jumped = false;
     }
 
     /// Verifies at once: a handler says that the token is old.

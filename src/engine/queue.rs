@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::{HandlerName, Place, QueueName, Version, Wall};
+use crate::model::{HandlerName, Place, QueueName, Standing, Version, Wall};
 
 /// A queue with ready tasks, or with one under way.
 #[derive(Debug, Default)]
@@ -33,6 +33,11 @@ impl Queue {
 
     pub(super) fn head(&self) -> Option<Place> {
         self.ready.first().map(|(_, version, ready_at)| Place { ready_at: *ready_at, version: *version })
+    }
+
+    /// Where the first of it stands.
+    pub(super) fn first(&self) -> Option<Standing> {
+        self.ready.first().map(|(due_at, version, _)| Standing { due_at: *due_at, version: *version })
     }
 
     pub(super) fn len(&self) -> usize {

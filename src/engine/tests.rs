@@ -3,8 +3,11 @@
 
 mod decisions;
 mod folding;
+mod late;
 mod lining_up;
+mod loading;
 mod ownership;
 mod refused;
 mod rig;
 mod running;
+mod scouting;

@@ -75,7 +75,7 @@ pub enum Explanation {
     ShardNotRunning(&'static str),
     /// Not due until then.
     NotDue(Wall),
-    /// Ready, stored, and not in memory yet: the budget is used up.
+    /// Ready, stored, and not in memory: it stands far behind in its queue, or the budget is used up.
     NotLoaded,
     /// Another task of its queue is before it, with this attempt number and, when it waits, its next try.
     Behind {
@@ -170,6 +170,11 @@ impl Engine {
         self.window.len()
     }
 
+    /// Queues with tasks that are known by pointer only, or were.
+    pub fn late_queues(&self) -> usize {
+        self.late.len()
+    }
+
     /// Queues with ready tasks, in name order after `after`, at most `max`.
     pub fn queues(&self, after: Option<&QueueName>, max: usize) -> Vec<QueueView> {
         use std::ops::Bound;
@@ -198,7 +203,7 @@ impl Engine {
     }
 
     /// Why the task at `place` is not running: all reasons, the outermost first.
-    pub fn explain(&self, place: Place) -> Vec<Explanation> {
+    pub fn explain(&self, queue: &QueueName, place: Place) -> Vec<Explanation> {
         let mut reasons = Vec::new();
         let phase = self.phase_word();
         if phase != "running" {
@@ -209,7 +214,7 @@ impl Engine {
         }
         let Some(task) = self.window.get(place) else {
             if place.ready_at <= self.now.wall {
-                let known = self.window.covers(place);
+                let known = self.window.covers(place) && !self.late.has(queue);
                 reasons.push(if known { Explanation::NotPending } else { Explanation::NotLoaded });
             }
             return reasons;

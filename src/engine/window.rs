@@ -1,4 +1,4 @@
-//! The tasks held in memory: all unfinished ones before `cursor`, none after it.
+//! The tasks held in memory: all unfinished ones before `cursor` but those known by pointer (`late`), none after it.
 //!
 //! ```text
 //!   watermark          now            cursor            horizon = now + look-ahead
@@ -6,8 +6,9 @@
 //!       all finished    ready, in their  pending, loaded     stays in the store
 //! ```
 //!
-//! The loader moves `cursor` up to the horizon, a page at a time. When the shard's budget is used up, tasks are
-//! evicted from the far end and `cursor` moves down: what is evicted is loaded again later. A budget is counted in
+//! The loader moves `cursor` up to the horizon, a page at a time, and takes in no more of a page than fits: what it took in
+//! is never given back for its own sake, so that each page brings it on. When the shard's budget is exceeded by what
+//! else comes, tasks are evicted from the far end and `cursor` moves down: what is evicted is loaded again later. A budget is counted in
 //! units: one per task and one more per KiB of payload. A task that is under way stays in memory beyond the cursor too,
 //! but nothing starts from there: a task before it may still have to be read.
 //!
@@ -42,6 +43,15 @@ pub(super) enum Status {
     Held,
 }
 
+/// Whether a task has a pointer in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Written {
+    No,
+    /// It is being written, under this ticket.
+    Asked(u64),
+    Yes,
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Task {
     pub(super) key: TaskKey,
@@ -51,6 +61,8 @@ pub(super) struct Task {
     pub(super) status: Status,
     /// Forbids further attempts.
     pub(super) mark: Option<MarkKind>,
+    /// With a stored pointer it may leave memory, and the watermark may pass it.
+    pub(super) pointer: Written,
 }
 
 impl Task {
@@ -159,9 +171,22 @@ impl Window {
         self.early.remove(&place).unwrap_or_default()
     }
 
-    /// The first place of an unfinished task in memory.
-    pub(super) fn first(&self) -> Option<Place> {
-        self.tasks.first_key_value().map(|(place, _)| *place)
+    /// The first place of an unfinished task in memory that has no stored pointer.
+    pub(super) fn first_without_pointer(&self) -> Option<Place> {
+        let asked_is_enough = planted!(PointerNotAwaited);
+        let bare = |task: &Task| match task.pointer {
+            Written::No => true,
+            Written::Asked(_) => !asked_is_enough,
+            Written::Yes => false,
+        };
+        self.tasks.iter().find(|(_, task)| bare(task)).map(|(place, _)| *place)
+    }
+
+    /// The first `max` tasks ready up to `to` that have no pointer.
+    pub(super) fn without_pointer(&self, to: Wall, max: usize) -> Vec<Place> {
+        let ready = self.tasks.range(..Place::start_of(to.plus_ms(1)).min(self.cursor));
+        let bare = ready.filter(|(_, task)| task.pointer == Written::No);
+        bare.map(|(place, _)| *place).take(max).collect()
     }
 
     /// Puts a task into memory. True when it is ready at `now` or was before: it belongs into its queue.
@@ -179,6 +204,14 @@ impl Window {
         if let Some(reading) = &mut self.reading {
             reading.finished.insert(place);
         }
+        Some(task)
+    }
+
+    /// Takes a task out that is known by its pointer from now on.
+    pub(super) fn drop_task(&mut self, place: Place) -> Option<Task> {
+        assert!(self.covers(place), "what the loader is still to bring is evicted");
+        let task = self.tasks.remove(&place)?;
+        self.units -= task.units();
         Some(task)
     }
 
@@ -205,22 +238,30 @@ impl Window {
         self.tasks.range(self.ready_to..).next().map(|(place, _)| place.ready_at)
     }
 
-    /// Evicts the idle task at the far end while the budget is exceeded or it lies beyond the cursor: the caller takes
-    /// it out of its queue. One that is under way stays in memory until it is idle again.
-    pub(super) fn evict(&mut self) -> Option<(Place, Task)> {
+    /// The idle task at the far end, while the budget is exceeded or it lies beyond the cursor. One that is under way
+    /// stays in memory until it is idle again; one before the cursor with a pointer leaves by that. One that is so large
+    /// that the loader would bring it again at once stays.
+    pub(super) fn next_to_evict(&self) -> Option<Place> {
         if self.reading.is_some() {
             return None;
         }
         let idle =
             |task: &Task| matches!(task.status, Status::Pending | Status::Queued) && task.mark.is_none();
-        let place = self.tasks.iter().rev().find(|(_, task)| idle(task)).map(|(place, _)| *place)?;
-        if self.units <= self.budget && self.covers(place) {
-            return None;
-        }
+        let may_go =
+            |place: Place, task: &Task| idle(task) && (task.pointer == Written::No || !self.covers(place));
+        let place =
+            self.tasks.iter().rev().find(|(place, task)| may_go(**place, task)).map(|(place, _)| *place)?;
+        let left = self.units - self.tasks.get(&place).map_or(0, Task::units);
+        let exceeds = self.units > self.budget && left >= self.full_at();
+        (exceeds || !self.covers(place)).then_some(place)
+    }
+
+    /// Evicts a task: the caller takes it out of its queue, and the loader brings it again.
+    pub(super) fn evict(&mut self, place: Place) -> Option<Task> {
         let task = self.tasks.remove(&place)?;
         self.units -= task.units();
         self.cursor = self.cursor.min(place);
-        Some((place, task))
+        Some(task)
     }
 
     /// The queues of tasks from `from` up to the cursor.
@@ -245,13 +286,18 @@ impl Window {
         Some((self.cursor, to))
     }
 
-    /// Ends the page: the cursor is where reading goes on. `None` when the ticket is not of the page being read.
-    pub(super) fn end_read(&mut self, ticket: u64, next: Option<Place>) -> Option<PageNotes> {
+    /// Ends the page, and says where it ends. `None` when the ticket is not of the page being read.
+    pub(super) fn end_read(&mut self, ticket: u64, next: Option<Place>) -> Option<(PageNotes, Place)> {
         let reading = self.reading.take_if(|reading| reading.ticket == ticket)?;
-        self.cursor = next.unwrap_or(reading.to).min(reading.to);
+        let end = next.unwrap_or(reading.to).min(reading.to);
         let Reading { finished, marks, mut shown, .. } = reading;
-        shown.retain(|place, _| *place < self.cursor && !marks.contains_key(place));
-        Some(PageNotes { finished, marks, shown })
+        shown.retain(|place, _| *place < end && !marks.contains_key(place));
+        Some((PageNotes { finished, marks, shown }, end))
+    }
+
+    /// Everything unfinished before this was taken in.
+    pub(super) fn read_to(&mut self, place: Place) {
+        self.cursor = self.cursor.max(place);
     }
 
     /// Drops the page after a failure.
@@ -266,7 +312,16 @@ impl Window {
 
     /// Whether there is no room for another page.
     pub(super) fn is_full(&self) -> bool {
-        self.units >= self.budget - self.budget / 4
+        self.units >= self.full_at()
+    }
+
+    fn full_at(&self) -> usize {
+        self.budget - self.budget / 4
+    }
+
+    /// Whether nothing more of a page is to be taken in.
+    pub(super) fn is_used_up(&self) -> bool {
+        self.units >= self.budget
     }
 
     pub(super) fn is_reading(&self) -> bool {
@@ -275,6 +330,7 @@ impl Window {
 }
 
 /// What happened in the range of a page while it was being read.
+#[derive(Default)]
 pub(super) struct PageNotes {
     pub(super) finished: BTreeSet<Place>,
     pub(super) marks: BTreeMap<Place, MarkKind>,

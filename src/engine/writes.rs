@@ -24,6 +24,10 @@ pub(super) enum Purpose {
     Closed(Place),
     /// An intake batch.
     Batch(u64),
+    /// A pointer to a task, asked for under this ticket, with the row of the list that covers it.
+    Pointed { place: Place, asked: u64, listed: Option<u64> },
+    /// A row of the list of late queues.
+    Listed(u64),
 }
 
 #[derive(Debug)]
@@ -39,7 +43,8 @@ struct Request {
 /// Rows waiting and requests under way.
 #[derive(Debug, Default)]
 pub(super) struct Writes {
-    waiting: VecDeque<(Row, Purpose)>,
+    /// Rows of one purpose travel in one request.
+    waiting: VecDeque<(Vec<Row>, Purpose)>,
     requests: BTreeMap<u64, Request>,
 }
 
@@ -48,7 +53,12 @@ const RESEND_MS_MAX: u64 = 5_000;
 
 impl Writes {
     pub(super) fn push(&mut self, row: Row, purpose: Purpose) {
-        self.waiting.push_back((row, purpose));
+        self.push_all(vec![row], purpose);
+    }
+
+    /// Rows that mean something only when all of them are stored.
+    pub(super) fn push_all(&mut self, rows: Vec<Row>, purpose: Purpose) {
+        self.waiting.push_back((rows, purpose));
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -85,8 +95,15 @@ impl Writes {
         if self.waiting.is_empty() || self.facts_under_way() >= limits::WRITES_IN_FLIGHT_MAX {
             return None;
         }
-        let count = self.waiting.len().min(limits::WRITE_ROWS_MAX);
-        Some(self.waiting.drain(..count).unzip())
+        let (mut rows, mut purposes) = (Vec::new(), Vec::new());
+        while let Some((next, _)) = self.waiting.front()
+            && (rows.is_empty() || rows.len() + next.len() <= limits::WRITE_ROWS_MAX)
+        {
+            let Some((next, purpose)) = self.waiting.pop_front() else { break };
+            rows.extend(next);
+            purposes.push(purpose);
+        }
+        Some((rows, purposes))
     }
 }
 
@@ -155,6 +172,8 @@ impl Engine {
                 Purpose::Ended(seq) => self.end_written(seq),
                 Purpose::Closed(place) => self.finish(place),
                 Purpose::Batch(batch) => self.batch_written(batch),
+                Purpose::Pointed { place, asked, listed } => self.pointed(place, asked, listed),
+                Purpose::Listed(seq) => self.listed(seq),
             }
         }
     }

@@ -98,6 +98,10 @@ label! {
         Slice = "slice",
         /// All facts of a place.
         Facts = "facts",
+        /// A list of late queues.
+        LateQueues = "late_queues",
+        /// Pointers of a late queue.
+        Pointers = "pointers",
         /// A payload.
         Payload = "payload",
         /// Reading progress.

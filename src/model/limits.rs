@@ -43,6 +43,20 @@ pub const INTERRUPTIONS_MAX: u32 = 10;
 pub const REMEMBERED_CANCEL_MS: i64 = 3_600_000;
 /// Default of the repeat window, in milliseconds of append time.
 pub const REPEAT_WINDOW_MS: i64 = 86_400_000;
+/// Ready tasks of one queue that stay in memory; above that they have a pointer in the store and are read when they are near their turn.
+pub const QUEUE_TASKS_MAX: usize = 64;
+/// Task rows between watermark and now above which unfinished ones get pointers, so that the watermark passes them.
+pub const LATE_ROWS: usize = 20_000;
+/// A task that is ready for less than this gets no pointer for the watermark's sake, in milliseconds.
+pub const LATE_AFTER_MS: i64 = 30_000;
+/// Tasks that get a pointer for the watermark's sake at once; the next ones with the next progress row.
+pub const LATE_POINTERS_MAX: usize = 1_024;
+/// Reads of pointers and of the tasks behind them under way at once, of one shard.
+pub const LATE_READS_MAX: usize = 64;
+/// Pointers of one page.
+pub const LATE_PAGE_ROWS: usize = 64;
+/// Width of a bucket of the `late` table, in milliseconds of due time.
+pub const LATE_BUCKET_MS: i64 = 3_600_000;
 /// Width of a bucket of the `due` table, in milliseconds of ready time.
 pub const BUCKET_MS: i64 = 300_000;
 /// Bits of a version that hold the offset; the generation lies above.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use super::late::Segment;
 use super::limits::VERSION_OFFSET_BITS;
 use super::time::Wall;
 
@@ -95,8 +96,10 @@ pub struct Progress {
     pub topic_id: String,
     /// The first offset whose rows are not all stored: everything below is applied.
     pub next_offset: u64,
-    /// Every task ready at or before this time is finished.
+    /// Every task ready at or before this time is finished, or has a pointer in a queue of `late`.
     pub watermark: Wall,
+    /// The list of late queues that the watermark rests on; `None` = there are none.
+    pub late: Option<Segment>,
     /// For each origin partition of forwarded records: the last one applied.
     pub marks: BTreeMap<Shard, OriginMark>,
 }

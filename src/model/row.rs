@@ -13,6 +13,7 @@
 
 use std::sync::Arc;
 
+use super::late::{LateQueueRow, PointerRow};
 use super::name::TaskKey;
 use super::owner::{Epoch, Shard, Version};
 use super::task::{CloseReason, Outcome, TaskContent};
@@ -32,6 +33,12 @@ impl Place {
     pub fn start_of(ready_at: Wall) -> Place {
         Place { ready_at, version: Version::MIN }
     }
+
+    /// The first place after this one.
+    #[must_use]
+    pub fn next(self) -> Place {
+        Place { version: Version(self.version.0.saturating_add(1)), ..self }
+    }
 }
 
 /// A row of any table that shards write.
@@ -43,6 +50,10 @@ pub enum Row {
     Fact(FactRow),
     /// `payload`.
     Payload(PayloadRow),
+    /// `late`.
+    Pointer(PointerRow),
+    /// `late_queue`.
+    LateQueue(LateQueueRow),
 }
 
 /// A row of `task_event`: one schedule event and what was decided.

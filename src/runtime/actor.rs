@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, OptionFuture};
 use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
@@ -30,8 +30,9 @@ pub(super) struct Actor {
     inbox: mpsc::UnboundedReceiver<Command>,
     /// Store and log calls without an answer yet.
     pub(super) answers: FuturesUnordered<BoxFuture<'static, Input>>,
-    /// The fetch without an answer yet; after a seek an old one may still be out.
-    pub(super) fetches: FuturesUnordered<BoxFuture<'static, Fetched>>,
+    /// The fetch without an answer yet, never more than one: an older one would take records that nobody waits for, and
+    /// to the next one they would look like a gap in the log.
+    pub(super) fetch: Option<BoxFuture<'static, Fetched>>,
     /// Where handler calls report their end.
     pub(super) ended: mpsc::UnboundedSender<Input>,
     ends: mpsc::UnboundedReceiver<Input>,
@@ -63,7 +64,7 @@ impl Actor {
             engine: Engine::new(options),
             inbox,
             answers: FuturesUnordered::new(),
-            fetches: FuturesUnordered::new(),
+            fetch: None,
             ended,
             ends,
             calls: BTreeMap::new(),
@@ -86,7 +87,8 @@ impl Actor {
                 },
                 Some(end) = self.ends.recv() => self.tell(end),
                 Some(answer) = self.answers.next(), if !self.answers.is_empty() => self.tell(answer),
-                Some((ticket, fetched)) = self.fetches.next(), if !self.fetches.is_empty() => {
+                Some((ticket, fetched)) = OptionFuture::from(self.fetch.as_mut()) => {
+                    self.fetch = None;
                     self.fetched(ticket, fetched);
                 }
                 () = until(&self.shared.clock, timeout) => self.tell(Input::Tick),

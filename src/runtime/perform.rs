@@ -38,14 +38,15 @@ impl Actor {
             }
             Effect::ReadLogEnd(ticket) => self.read_log_end(ticket),
             Effect::Seek(ticket, offset) => {
+                self.fetch = None;
                 let sought = self.shared.consumer.seek(self.shard, offset);
                 self.answer_later(async move { Input::Sought(ticket, sought.await.map_err(log_failure)) });
             }
             Effect::Fetch { ticket, records_max, bytes_max } => {
                 let fetched = self.shared.consumer.fetch(self.shard, records_max, bytes_max);
-                self.fetches.push(Box::pin(async move { (ticket, fetched.await) }));
+                self.fetch = Some(Box::pin(async move { (ticket, fetched.await) }));
             }
-            Effect::StopFetch => {}
+            Effect::StopFetch => self.fetch = None,
             Effect::Commit(offset) => self.shared.consumer.commit(self.shard, offset),
             Effect::LookUp(ticket, lookups) => self.look_up(ticket, lookups),
             Effect::Slice(ticket, from, to) => self.slice(ticket, from, to),
@@ -60,6 +61,18 @@ impl Actor {
                 self.answer_later(async move {
                     Input::PayloadRead(ticket, place, bytes.await.map_err(store_failure))
                 });
+            }
+            Effect::ReadLateQueues(ticket, segment) => {
+                let rows = self.shared.store.late_queues(self.shard, segment);
+                self.answer_later(
+                    async move { Input::LateQueuesRead(ticket, rows.await.map_err(store_failure)) },
+                );
+            }
+            Effect::ReadPointers(ticket, range) => {
+                let page = self.shared.store.pointers(self.shard, range, limits::LATE_PAGE_ROWS);
+                self.answer_later(
+                    async move { Input::PointersRead(ticket, page.await.map_err(store_failure)) },
+                );
             }
             Effect::Write(ticket, rows) => self.write(ticket, rows),
             Effect::Reject(offset, rejection) => self.reject(offset, &rejection),

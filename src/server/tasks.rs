@@ -259,7 +259,7 @@ pub(super) async fn explain(
         if let Some(answered) = hop::to_owner(&app, shard, &uri, &headers).await? {
             return Ok(answered);
         }
-        let asked = hop::ask(&app, shard, move |engine| engine.explain(place)).await;
+        let asked = hop::ask(&app, shard, move |engine| engine.explain(&key.queue, place)).await;
         asked.ok_or_else(|| hop::no_owner(shard))?
     };
     let earliest: Option<Wall> = reasons.iter().filter_map(until).max();

@@ -283,7 +283,7 @@ impl ReasonView {
                 ReasonView::new("not_due", format!("It is due at {}.", format_time(*at)), Some(*at))
             }
             Explanation::NotLoaded => {
-                let detail = "It is stored and waits for room in memory: limits.tasks_in_memory is used up.";
+                let detail = "It is stored and not in memory: many tasks of its queue are before it, or limits.tasks_in_memory is used up.";
                 ReasonView::new("not_loaded", detail.to_owned(), None)
             }
             Explanation::Behind { head, state, attempt, next_try, ahead } => {

@@ -4,13 +4,14 @@
 //! is possible. Rows are immutable, so all but the compare-and-set calls may be retried on another node.
 //!
 //! ```text
-//! Store calls → write · lookup · slice · owner · singles → statements → session (profiles, retries) → driver
+//! Store calls → write · lookup · slice · late · owner · singles → statements → session (profiles, retries) → driver
 //!                                                              errors: what the caller can do
 //! options → migrate (keyspace, numbered files, one runner at a time) · replication (what doctor reads)
 //! ```
 
 mod clock;
 mod errors;
+mod late;
 mod lookup;
 pub mod migrate;
 mod options;
@@ -28,7 +29,10 @@ use std::sync::Arc;
 use scylla::client::session::Session;
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
-use crate::model::{Epoch, EventRow, FactRow, OwnerRow, OwnerUuid, Place, Progress, Row, Shard, TaskKey};
+use crate::model::{
+    Epoch, EventRow, FactRow, LateQueueRow, OwnerRow, OwnerUuid, Place, PointerPage, PointerRange, Progress,
+    Row, Segment, Shard, TaskKey,
+};
 use crate::store::{Answer, Bump, Cluster, Error, Instance, Lookup, Slice, Store};
 
 pub use clock::clock_offset_ms;
@@ -160,6 +164,14 @@ impl Store for Cassandra {
 
     fn payload(&self, shard: Shard, place: Place) -> Answer<Option<Arc<[u8]>>> {
         answer!(self, shared => singles::payload(&shared, shard, place))
+    }
+
+    fn late_queues(&self, shard: Shard, segment: Segment) -> Answer<Vec<LateQueueRow>> {
+        answer!(self, shared => late::late_queues(&shared, shard, segment))
+    }
+
+    fn pointers(&self, shard: Shard, range: PointerRange, rows_max: usize) -> Answer<PointerPage> {
+        answer!(self, shared => late::pointers(&shared, shard, &range, rows_max))
     }
 
     fn progress(&self, shard: Shard) -> Answer<Option<Progress>> {

@@ -10,6 +10,7 @@
 mod codec;
 mod db;
 mod keys;
+mod late;
 mod lock;
 mod meta;
 mod read;
@@ -21,7 +22,10 @@ mod tests;
 use std::sync::Arc;
 
 use super::{Answer, Bump, Cluster, Error, Instance, Lookup, Slice, Store};
-use crate::model::{Epoch, EventRow, FactRow, OwnerRow, OwnerUuid, Place, Progress, Row, Shard, TaskKey};
+use crate::model::{
+    Epoch, EventRow, FactRow, LateQueueRow, OwnerRow, OwnerUuid, Place, PointerPage, PointerRange, Progress,
+    Row, Segment, Shard, TaskKey,
+};
 use crate::wire::row;
 
 pub(crate) use codec::{Fields, Scan};
@@ -93,6 +97,16 @@ fn encode(row: &Row) -> Encoded {
             key: keys::fact(row).into(),
             data: row::encode_fact(&row.fact).into(),
         },
+        Row::Pointer(row) => Encoded {
+            table: Table::Late,
+            key: keys::pointer(row.shard, &row.queue, row.pointer.standing()).into(),
+            data: row.pointer.ready_at.0.to_be_bytes().into(),
+        },
+        Row::LateQueue(row) => Encoded {
+            table: Table::LateQueue,
+            key: keys::late_queue(row).into(),
+            data: row::encode_late_queue(row).into(),
+        },
         Row::Payload(row) => Encoded {
             table: Table::Payload,
             key: keys::place(row.shard, row.place).into(),
@@ -158,6 +172,14 @@ impl Store for EmbeddedStore {
 
     fn payload(&self, shard: Shard, place: Place) -> Answer<Option<Arc<[u8]>>> {
         self.read_here(move |tables| read::payload(tables, shard, place))
+    }
+
+    fn late_queues(&self, shard: Shard, segment: Segment) -> Answer<Vec<LateQueueRow>> {
+        self.read(move |tables| late::late_queues(tables, shard, segment))
+    }
+
+    fn pointers(&self, shard: Shard, range: PointerRange, rows_max: usize) -> Answer<PointerPage> {
+        self.read(move |tables| late::pointers(tables, shard, &range, rows_max))
     }
 
     fn progress(&self, shard: Shard) -> Answer<Option<Progress>> {

@@ -5,7 +5,10 @@ use std::time::Instant;
 
 use super::{Answer, Bump, Cluster, Instance, Lookup, Slice, Store};
 use crate::metrics::{Metrics, StoreOp};
-use crate::model::{Epoch, EventRow, FactRow, OwnerRow, OwnerUuid, Place, Progress, Row, Shard, TaskKey};
+use crate::model::{
+    Epoch, EventRow, FactRow, LateQueueRow, OwnerRow, OwnerUuid, Place, PointerPage, PointerRange, Progress,
+    Row, Segment, Shard, TaskKey,
+};
 
 /// The store given, and the metrics that are told of it.
 pub struct Metered {
@@ -57,6 +60,14 @@ impl Store for Metered {
 
     fn payload(&self, shard: Shard, place: Place) -> Answer<Option<Arc<[u8]>>> {
         self.timed(StoreOp::Payload, self.inner.payload(shard, place))
+    }
+
+    fn late_queues(&self, shard: Shard, segment: Segment) -> Answer<Vec<LateQueueRow>> {
+        self.timed(StoreOp::LateQueues, self.inner.late_queues(shard, segment))
+    }
+
+    fn pointers(&self, shard: Shard, range: PointerRange, rows_max: usize) -> Answer<PointerPage> {
+        self.timed(StoreOp::Pointers, self.inner.pointers(shard, range, rows_max))
     }
 
     fn progress(&self, shard: Shard) -> Answer<Option<Progress>> {

@@ -225,7 +225,7 @@ pub struct Reached {
     /// Every offset below it is applied, durably.
     #[serde(default)]
     pub applied: Option<u64>,
-    /// Every task ready at or before it is finished, durably.
+    /// Every task ready at or before it is finished or known by a pointer, durably.
     #[serde(default)]
     pub watermark: Option<i64>,
     /// The log's committed offset.

@@ -3,6 +3,7 @@
 //! Every check panics with what it saw. Checks use shards and names of their own, made from the run's number, so
 //! the suite can be repeated on one store, and by several at once with different numbers. Nothing is deleted.
 
+mod late;
 mod lookups;
 mod owners;
 mod rows;
@@ -53,7 +54,7 @@ pub struct Check {
 
 /// Every check, in the order they are best read.
 pub fn checks() -> Vec<Check> {
-    [rows::CHECKS, slices::CHECKS, lookups::CHECKS, shard_rows::CHECKS, owners::CHECKS]
+    [rows::CHECKS, slices::CHECKS, lookups::CHECKS, late::CHECKS, shard_rows::CHECKS, owners::CHECKS]
         .concat()
         .into_iter()
         .map(|(name, run)| Check { name, run })

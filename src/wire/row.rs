@@ -8,6 +8,7 @@
 mod event;
 mod fact;
 mod field;
+mod late;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -15,7 +16,9 @@ mod tests;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Epoch, EventRow, Fact, Progress, QueueName, TaskId, TaskKey, Version};
+use crate::model::{
+    Epoch, EventRow, Fact, LateQueueRow, Progress, QueueName, Segment, Shard, TaskId, TaskKey, Version,
+};
 
 /// A stored row that cannot be read.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -107,6 +110,26 @@ pub fn decode_progress(epoch: Epoch, data: &[u8]) -> Result<Progress, Error> {
     from_bytes::<event::Progress<'_>>(data)
         .map(|row| row.into_progress(epoch))
         .map_err(|detail| Error { what: format!("progress of epoch {}", epoch.0), detail })
+}
+
+/// The data column of a row of `late_queue`.
+pub fn encode_late_queue(row: &LateQueueRow) -> Vec<u8> {
+    to_bytes(&late::LateQueue::of(row))
+}
+
+/// A row of `late_queue` from its columns.
+///
+/// # Errors
+/// The data is not that of such a row.
+pub fn decode_late_queue(
+    shard: Shard,
+    segment: Segment,
+    seq: u64,
+    data: &[u8],
+) -> Result<LateQueueRow, Error> {
+    from_bytes::<late::LateQueue<'_>>(data)
+        .and_then(|row| row.into_row(shard, segment, seq))
+        .map_err(|detail| Error { what: format!("late queue of shard {}, row {seq}", shard.0), detail })
 }
 
 /// The key column of `task_event`: `queue/id`, each percent-encoded as in the URL path.

@@ -9,13 +9,15 @@ use dueline::dispatch::in_process::{Context, Done, Failure, InProcess};
 use dueline::dispatch::registry::{Kind, Resources, Route};
 use dueline::dispatch::{Dispatch, Policy, Registry};
 use dueline::log::embedded::EmbeddedLog;
-use dueline::log::{Message, Producer, Target, Topic};
+use dueline::log::{Answer, Assignment, Consumer, End, Message, Producer, Record, Target, Topic};
 use dueline::metrics::Metrics;
-use dueline::model::{HandlerName, limits};
+use dueline::model::{HandlerName, Shard, limits};
 use dueline::runtime::{Options, Parts, Service};
 use dueline::store::embedded::{Database, EmbeddedStore};
 use dueline::store::{Cluster, Store};
 use dueline::wire::event::{Handlers, Rules};
+use futures::future::BoxFuture;
+use tokio::sync::{Mutex as Turn, mpsc};
 
 const SHARDS: u32 = 4;
 
@@ -28,6 +30,13 @@ struct Running {
 }
 
 async fn start(dir: &std::path::Path) -> Running {
+    start_with(dir, |consumer| consumer).await
+}
+
+async fn start_with(
+    dir: &std::path::Path,
+    wrap: impl FnOnce(Arc<dyn Consumer>) -> Arc<dyn Consumer>,
+) -> Running {
     let db = Database::open(&dueline::store::embedded::Options::at(dir)).expect("opens");
     let log =
         EmbeddedLog::open(&db, dueline::log::embedded::Options::new("dueline", SHARDS)).await.expect("opens");
@@ -62,7 +71,7 @@ async fn start(dir: &std::path::Path) -> Running {
     let registry = Registry::build(routes, resources).expect("registry");
     let parts = Parts {
         store,
-        consumer: log.consumer().expect("one consumer"),
+        consumer: wrap(log.consumer().expect("one consumer")),
         producer: producer.clone(),
         registry: Arc::new(registry),
         metrics: Arc::new(Metrics::new(dueline::metrics::Options::default())),
@@ -146,4 +155,76 @@ async fn what_was_accepted_before_a_stop_runs_after_it() {
     until("a", || ran.lock().expect("lock").len() == 1).await;
     assert_eq!(ran.lock().expect("lock")[0], ("later".to_owned(), "a".to_owned()));
     second.service.stop(Duration::from_secs(5)).await;
+}
+
+/// A group that takes shards and gives them back so fast that the reading side has done it before anyone is told.
+struct Quick {
+    inner: Arc<dyn Consumer>,
+    changes: Turn<mpsc::UnboundedReceiver<Assignment>>,
+}
+
+impl Consumer for Quick {
+    fn assignment(&self) -> BoxFuture<'_, Option<Assignment>> {
+        Box::pin(async {
+            let mut changes = self.changes.lock().await;
+            tokio::select! {
+                change = self.inner.assignment() => change,
+                Some(change) = changes.recv() => Some(change),
+            }
+        })
+    }
+
+    fn seek(&self, shard: Shard, offset: u64) -> Answer<()> {
+        self.inner.seek(shard, offset)
+    }
+
+    fn fetch(&self, shard: Shard, records_max: usize, bytes_max: usize) -> Answer<Vec<Record>> {
+        self.inner.fetch(shard, records_max, bytes_max)
+    }
+
+    fn end(&self, shard: Shard) -> Answer<End> {
+        self.inner.end(shard)
+    }
+
+    fn commit(&self, shard: Shard, next_offset: u64) {
+        self.inner.commit(shard, next_offset);
+    }
+
+    fn rejoin(&self) {
+        self.inner.rejoin();
+    }
+
+    fn silent_ms(&self) -> u64 {
+        self.inner.silent_ms()
+    }
+
+    fn close(&self) -> BoxFuture<'static, ()> {
+        self.inner.close()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_record_goes_to_a_fetch_from_before_a_shard_was_taken_and_given_back() {
+    let dir = tempfile::tempdir().expect("dir");
+    let (change, changes) = mpsc::unbounded_channel();
+    let running =
+        start_with(dir.path(), |inner| Arc::new(Quick { inner, changes: Turn::new(changes) })).await;
+    let ran = running.ran.clone();
+    schedule(&running.producer, "q", "before", "").await;
+    until("the first task", || ran.lock().expect("lock").len() == 1).await;
+    let all = || (0..SHARDS).map(Shard).collect::<Vec<Shard>>();
+    change.send(Assignment::Revoked(all())).expect("the service listens");
+    change.send(Assignment::Assigned(all())).expect("the service listens");
+    let epochs = |engine: &dueline::engine::Engine| engine.shard_view(dueline::model::Boot(0));
+    for shard in all() {
+        let back = async || running.service.ask(shard, epochs).await.expect("an actor");
+        while (back().await.epoch.0, back().await.phase) != (2, "running") {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    for task in 0..5 {
+        schedule(&running.producer, "q", &format!("after-{task}"), "").await;
+        until("the next task", || ran.lock().expect("lock").len() == 2 + task).await;
+    }
+    running.service.stop(Duration::from_secs(5)).await;
 }

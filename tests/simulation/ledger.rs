@@ -110,6 +110,8 @@ pub(crate) struct Ledger {
     pub(crate) owners: BTreeMap<(Shard, u64), Vec<(u64, OwnerUuid)>>,
     /// When an epoch's owner first read tasks.
     pub(crate) loads: BTreeMap<(Shard, u64), u64>,
+    /// The highest epoch of each shard that read the progress of those before: they reach nothing any more.
+    pub(crate) took_over: BTreeMap<Shard, u64>,
     pub(crate) reached: BTreeMap<Shard, Vec<Reached>>,
     /// The most tasks a shard held in memory, and the bound.
     pub(crate) held: BTreeMap<Shard, (u64, usize, usize)>,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dueline::engine::{Failure, Input, KeyLookup};
-use dueline::model::{Place, Progress, Row, Shard};
+use dueline::model::{Place, PointerRange, Progress, Row, Segment, Shard};
 
 use crate::store::owners::Change;
 use crate::world::{Addr, Event, World};
@@ -19,6 +19,8 @@ pub(crate) enum StoreOp {
     Slice(u64, Place, Place),
     Facts(u64, Place),
     Payload(u64, Place),
+    LateQueues(u64, Segment),
+    Pointers(u64, PointerRange),
     Write(u64, Arc<[Row]>),
     /// The rest of a write that was seen half done.
     WriteRest(u64, Arc<[Row]>),

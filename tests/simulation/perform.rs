@@ -7,7 +7,7 @@ use crate::ledger::BASE;
 use crate::nemesis::Fault;
 use crate::operation::{LogOp, StoreOp};
 use crate::store::owners::Change;
-use crate::world::{Addr, Event, World};
+use crate::world::{Addr, Event, Reading, World};
 
 /// How long a commit takes to the coordinator.
 const COMMIT_MS: u64 = 4;
@@ -30,16 +30,28 @@ impl World {
             Effect::Release { epoch, owner } => {
                 self.ask_store(from, StoreOp::Change(Change::Release { epoch, owner }));
             }
-            Effect::ReadProgress(ticket) => self.ask_store(from, StoreOp::ReadProgress(ticket)),
+            Effect::ReadProgress(ticket) => {
+                let epoch = engine.shard_view(Boot(0)).epoch.0;
+                let took_over = self.ledger.took_over.entry(from.shard).or_insert(epoch);
+                *took_over = epoch.max(*took_over);
+                self.ask_store(from, StoreOp::ReadProgress(ticket));
+            }
             Effect::WriteProgress { ticket, progress, stamp } => {
                 self.ask_store(from, StoreOp::WriteProgress(ticket, Box::new(progress), stamp));
             }
             Effect::ReadLogEnd(ticket) => self.ask_log(from, LogOp::End(ticket)),
             Effect::Seek(ticket, offset) => {
                 self.stop_fetch(from);
+                let reading = Reading { seek: ticket, fetch: None, position: None };
+                self.instances[from.instance].readings.insert(from.shard, reading);
                 self.ask_log(from, LogOp::Seek(ticket, offset));
             }
-            Effect::Fetch { ticket, .. } => self.ask_log(from, LogOp::Fetch(ticket)),
+            Effect::Fetch { ticket, .. } => {
+                if let Some(reading) = self.instances[from.instance].readings.get_mut(&from.shard) {
+                    reading.fetch = Some(ticket);
+                }
+                self.ask_log(from, LogOp::Fetch(ticket));
+            }
             Effect::StopFetch => self.stop_fetch(from),
             Effect::Commit(offset) => {
                 let generation = self.group.generation_of(from.instance);
@@ -57,6 +69,10 @@ impl World {
             }
             Effect::ReadFacts(ticket, place) => self.ask_store(from, StoreOp::Facts(ticket, place)),
             Effect::ReadPayload(ticket, place) => self.ask_store(from, StoreOp::Payload(ticket, place)),
+            Effect::ReadLateQueues(ticket, segment) => {
+                self.ask_store(from, StoreOp::LateQueues(ticket, segment));
+            }
+            Effect::ReadPointers(ticket, range) => self.ask_store(from, StoreOp::Pointers(ticket, range)),
             Effect::Write(ticket, rows) => self.ask_store(from, StoreOp::Write(ticket, rows)),
             Effect::Reject(offset, _) => self.ask_log(from, LogOp::Reject(offset)),
             Effect::Forward(offset, home) => self.ask_log(from, LogOp::Forward(offset, home)),
@@ -95,7 +111,7 @@ impl World {
     }
 
     fn stop_fetch(&mut self, from: Addr) {
-        self.instances[from.instance].positions.remove(&from.shard);
+        self.instances[from.instance].readings.remove(&from.shard);
         self.log.waiting[from.shard.0 as usize].retain(|(instance, ..)| *instance != from.instance);
     }
 

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use dueline::engine::{Failure, Input, KeyLookup};
-use dueline::model::{EventRow, Fact, OwnerRow, Payload, Place, Row, Shard};
+use dueline::model::{EventRow, Fact, OwnerRow, Payload, Place, PointerPage, PointerRange, Row, Shard};
 use dueline::planted;
 
 use crate::ledger::BASE;
@@ -88,7 +88,9 @@ impl World {
             | StoreOp::LookUp(..)
             | StoreOp::Slice(..)
             | StoreOp::Facts(..)
-            | StoreOp::Payload(..) => {}
+            | StoreOp::Payload(..)
+            | StoreOp::LateQueues(..)
+            | StoreOp::Pointers(..) => {}
         }
         let mut asked: Asked = [0; 4];
         for set in &mut asked {
@@ -127,6 +129,17 @@ impl World {
             StoreOp::Payload(ticket, place) => {
                 Input::PayloadRead(*ticket, *place, Ok(self.store.payload(shard, *place, asked[0])))
             }
+            StoreOp::LateQueues(ticket, segment) => {
+                let rows = self.store.late_queues(shard, *segment, asked[0]);
+                if rows.iter().any(|row| row.entry.is_some()) {
+                    self.ledger.count("takeover of late queues");
+                }
+                Input::LateQueuesRead(*ticket, Ok(rows))
+            }
+            StoreOp::Pointers(ticket, range) => {
+                let page = self.page_of_pointers(shard, range, asked);
+                Input::PointersRead(*ticket, Ok(page))
+            }
             StoreOp::ReadOwner
             | StoreOp::Change(_)
             | StoreOp::WriteProgress(..)
@@ -155,6 +168,15 @@ impl World {
             self.ledger.count("short page before the end");
         }
         page
+    }
+
+    /// As a page of a slice.
+    fn page_of_pointers(&mut self, shard: Shard, range: &PointerRange, asked: Asked) -> PointerPage {
+        if self.rng.chance(40) && !self.healing {
+            return PointerPage { pointers: Vec::new(), next: Some(range.from) };
+        }
+        let rows_max = 1 + self.rng.index(self.setup.page_rows);
+        self.store.pointers(shard, range, rows_max, asked)
     }
 
     fn write(
@@ -338,6 +360,8 @@ fn unanswered_input(op: StoreOp) -> Input {
         StoreOp::Slice(ticket, ..) => Input::Sliced(ticket, Err(away())),
         StoreOp::Facts(ticket, place) => Input::FactsRead(ticket, place, Err(away())),
         StoreOp::Payload(ticket, place) => Input::PayloadRead(ticket, place, Err(away())),
+        StoreOp::LateQueues(ticket, _) => Input::LateQueuesRead(ticket, Err(away())),
+        StoreOp::Pointers(ticket, _) => Input::PointersRead(ticket, Err(away())),
         StoreOp::Write(ticket, _) | StoreOp::WriteRest(ticket, _) => Input::Written(ticket, Err(away())),
     }
 }

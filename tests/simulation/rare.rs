@@ -1,7 +1,7 @@
 //! Events that are rare and matter: the default seeds have to meet each of them, or the simulation has become too kind.
 
 /// Their names, as they are counted.
-pub(crate) const RARE: [&str; 63] = [
+pub(crate) const RARE: [&str; 66] = [
     "takeover with open attempt",
     "unknown bump that applied",
     "unknown release that applied",
@@ -60,6 +60,9 @@ pub(crate) const RARE: [&str; 63] = [
     "decision of an owner before stands",
     "replay after a crash before progress",
     "eviction and reload",
+    "pointer written",
+    "takeover of late queues",
+    "list of late queues written anew",
     "graceful handover",
     "guard refused a token",
     "frozen between check and send",

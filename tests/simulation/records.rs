@@ -31,6 +31,13 @@ impl World {
 
     /// A replica has the row.
     fn seen(&mut self, row: &Row) {
+        match row {
+            Row::Pointer(_) => self.ledger.count("pointer written"),
+            Row::LateQueue(row) if row.segment.number > 0 => {
+                self.ledger.count("list of late queues written anew");
+            }
+            Row::Event(_) | Row::Fact(_) | Row::Payload(_) | Row::LateQueue(_) => {}
+        }
         let Row::Fact(FactRow { shard, place, fact: Fact::Started(started) }) = row else { return };
         let history = self.ledger.places.entry((*shard, *place)).or_default();
         history.starts.insert((started.epoch.0, started.seq), started.at.0);
@@ -53,7 +60,7 @@ impl World {
                     self.turn(*shard, *place);
                 }
             }
-            Row::Payload(_) => {}
+            Row::Payload(_) | Row::Pointer(_) | Row::LateQueue(_) => {}
         }
     }
 
@@ -101,9 +108,13 @@ impl World {
         }
     }
 
-    /// Notes how far a shard is, as every majority of replicas says.
+    /// Notes how far a shard is, as every majority of replicas says. What an owner before wrote without an answer may
+    /// come into sight after the next one read what there was.
     pub(crate) fn note_progress(&mut self, shard: Shard) {
         let Some(progress) = self.store.durable_progress(shard) else { return };
+        if self.ledger.took_over.get(&shard).is_some_and(|epoch| progress.epoch.0 < *epoch) {
+            return;
+        }
         let line = Reached {
             at: self.now,
             applied: Some(progress.next_offset),

@@ -25,8 +25,10 @@ impl World {
             LogOp::Commit(..) if cut => {}
             LogOp::Commit(offset, generation) => self.commit(from, offset, generation),
             LogOp::Seek(ticket, offset) => {
-                if self.alive(from) {
-                    self.instances[from.instance].positions.insert(shard, offset);
+                let alive = self.alive(from);
+                let reading = self.instances[from.instance].readings.get_mut(&shard);
+                if let Some(reading) = reading.filter(|reading| alive && reading.seek == ticket) {
+                    reading.position = Some(offset);
                 }
                 self.answer(from, Input::Sought(ticket, Ok(())));
             }
@@ -54,9 +56,9 @@ impl World {
         if !self.alive(from) {
             return;
         }
-        let Some(position) = self.instances[from.instance].positions.get(&from.shard).copied() else {
-            return;
-        };
+        let reading = self.instances[from.instance].readings.get(&from.shard);
+        let reading = reading.filter(|reading| reading.fetch == Some(ticket));
+        let Some(position) = reading.and_then(|reading| reading.position) else { return };
         let first = self.log.end(from.shard).first;
         if position < first {
             let why = format!("offset {position} is gone, the log begins at {first}");
@@ -68,7 +70,9 @@ impl World {
             self.log.waiting[from.shard.0 as usize].insert(waiter);
             return;
         };
-        self.instances[from.instance].positions.insert(from.shard, last.offset + 1);
+        if let Some(reading) = self.instances[from.instance].readings.get_mut(&from.shard) {
+            reading.position = Some(last.offset + 1);
+        }
         self.answer(from, Input::Fetched(ticket, Ok(records)));
     }
 

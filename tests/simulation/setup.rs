@@ -17,6 +17,10 @@ pub(crate) struct Setup {
     pub(crate) page_rows: usize,
     pub(crate) fetch_records: usize,
     pub(crate) look_ahead_ms: i64,
+    /// Ready tasks of one queue in memory.
+    pub(crate) queue_tasks_max: usize,
+    /// Rows above the watermark before unfinished tasks get pointers.
+    pub(crate) late_rows: usize,
     pub(crate) timing: Timing,
     /// How far the wall clocks of instances are off at most, in milliseconds.
     pub(crate) wall_skew_ms: u64,
@@ -64,6 +68,8 @@ impl Setup {
             unanswered: [0, 4, 25][rng.index(3)],
             slow: [5, 40][rng.index(2)],
             faults: rng.range(4, 30),
+            queue_tasks_max: [1, 2, 5, 64][rng.index(4)],
+            late_rows: [5, 20, 20_000][rng.index(3)],
             show: None,
         }
     }

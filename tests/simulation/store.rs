@@ -7,15 +7,18 @@ use std::sync::Arc;
 
 use dueline::engine::KeyLookup;
 use dueline::model::{
-    Epoch, EventRow, Fact, FactRow, OwnerRow, Place, Progress, Row, Shard, TaskKey, Version,
+    Epoch, EventRow, Fact, FactRow, LateQueueRow, OwnerRow, Place, PointerPage, PointerRange, Progress, Row,
+    Segment, Shard, TaskKey, Version,
 };
 use dueline::planted;
 
 pub(crate) mod cell;
+pub(crate) mod late;
 pub(crate) mod nodes;
 pub(crate) mod owners;
 
 use cell::{ALL, Cell, Landed, Mask};
+use late::Lates;
 use nodes::Nodes;
 use owners::Owners;
 
@@ -34,6 +37,7 @@ pub(crate) struct Store {
     events: BTreeMap<TaskKey, BTreeMap<EventKey, Cell<EventRow>>>,
     payloads: BTreeMap<(Shard, Place), Cell<Arc<[u8]>>>,
     progress: BTreeMap<(Shard, Epoch), Cell<Progress>>,
+    late: Lates,
     /// Rows that a read repair brought to a quorum.
     pub(crate) repaired: Vec<Row>,
     /// Whether a read gives what it found to the replicas it asked.
@@ -86,6 +90,8 @@ impl Store {
                 let cell = self.payloads.entry((row.shard, row.place)).or_default();
                 cell.put(stamp, row.bytes.clone(), on)
             }
+            Row::Pointer(row) => self.late.put_pointer(row, stamp, on),
+            Row::LateQueue(row) => self.late.put_list_row(row, stamp, on),
         }
     }
 
@@ -149,6 +155,20 @@ impl Store {
         read(self.payloads.get_mut(&(shard, place))?, from, self.read_repair, |_| {})
     }
 
+    pub(crate) fn late_queues(&mut self, shard: Shard, segment: Segment, from: Mask) -> Vec<LateQueueRow> {
+        self.late.list(shard, segment, from, self.read_repair)
+    }
+
+    pub(crate) fn pointers(
+        &mut self,
+        shard: Shard,
+        range: &PointerRange,
+        rows_max: usize,
+        asked: Asked,
+    ) -> PointerPage {
+        self.late.pointers(shard, range, rows_max, asked, self.read_repair)
+    }
+
     /// The newest row of the highest epoch that these replicas know of.
     pub(crate) fn progress(&mut self, shard: Shard, from: Mask) -> Option<Progress> {
         let repair = self.read_repair;
@@ -186,6 +206,7 @@ impl Store {
         self.events.values_mut().flat_map(BTreeMap::values_mut).for_each(|cell| cell.wipe(replica));
         self.payloads.values_mut().for_each(|cell| cell.wipe(replica));
         self.progress.values_mut().for_each(|cell| cell.wipe(replica));
+        self.late.wipe(replica);
     }
 
     /// A replica gets everything that those which serve have, and serves from now on.
@@ -211,6 +232,7 @@ impl Store {
         for cell in self.progress.values_mut() {
             cell.spread(from, to);
         }
+        self.late.repair(from, to);
         self.nodes.repaired(replica);
         self.owners.repair(from, to)
     }

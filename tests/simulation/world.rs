@@ -79,7 +79,7 @@ pub(crate) struct Instance {
     pub(crate) dc: usize,
     pub(crate) engines: BTreeMap<Shard, Engine>,
     pub(crate) pool: Pool,
-    pub(crate) positions: BTreeMap<Shard, u64>,
+    pub(crate) readings: BTreeMap<Shard, Reading>,
     /// What its client believes it has.
     pub(crate) believes: BTreeSet<Shard>,
     timers: BTreeMap<Shard, u64>,
@@ -97,6 +97,16 @@ pub(crate) struct Instance {
     pub(crate) jumps: u64,
     /// And what its engines know of it.
     jumps_told: BTreeMap<Shard, u64>,
+}
+
+/// From where an instance reads a shard. What it asked for before its newest seek, and a fetch before its newest, is given
+/// up: it moves nothing.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    pub(crate) seek: u64,
+    pub(crate) fetch: Option<u64>,
+    /// `None` until the seek has arrived.
+    pub(crate) position: Option<u64>,
 }
 
 /// What a handler has for a call unless the task says otherwise, in milliseconds.
@@ -306,6 +316,9 @@ impl World {
         Options {
             timing: self.setup.timing,
             look_ahead_ms: self.setup.look_ahead_ms,
+            queue_tasks_max: self.setup.queue_tasks_max,
+            late_rows: self.setup.late_rows,
+            late_after_ms: 2_000,
             policies: Arc::new(policies.collect()),
             ..Options::new(to.shard, self.setup.shards, &format!("i{}", to.instance))
         }
@@ -413,7 +426,7 @@ impl Instance {
             dc: 0,
             engines: BTreeMap::new(),
             pool: Pool::new(limits, 2),
-            positions: BTreeMap::new(),
+            readings: BTreeMap::new(),
             believes: BTreeSet::new(),
             timers: BTreeMap::new(),
             held: VecDeque::new(),

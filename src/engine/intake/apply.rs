@@ -7,7 +7,7 @@ use crate::model::{Decision, FactRow, MarkKind, Place, RejectReason, Rejection, 
 use super::super::Engine;
 use super::super::decide::Plan;
 use super::super::effect::Observation;
-use super::super::fold::fold;
+use super::super::fold::{Next, fold};
 use super::super::input::Failure;
 use super::super::load::LoadedTask;
 use super::super::window::Status;
@@ -148,6 +148,11 @@ impl Engine {
         self.task_payload_read(place, payload);
     }
 
+    /// What was read of a place is out of date.
+    pub(in crate::engine) fn forget_facts(&mut self, place: Place) {
+        self.intake.batches.iter_mut().for_each(|batch| batch.forget_facts(place));
+    }
+
     /// Shows what is durable, in order.
     pub(super) fn complete_batches(&mut self) {
         while self.intake.batches.front().is_some_and(Batch::is_complete) {
@@ -178,7 +183,7 @@ impl Engine {
         }
         let Some(task) = item.task else { return };
         self.intake.fresh.remove(&task.place);
-        self.intake.batches.iter_mut().for_each(|batch| batch.forget_facts(task.place));
+        self.forget_facts(task.place);
         let cancelled = item.mark.is_some_and(|(place, _)| place == task.place);
         let next = fold(&self.window.take_early(task.place), Version::MIN).next();
         let shown = LoadedTask { key: task.key, due_at: task.due_at, content: task.stored };
@@ -186,6 +191,9 @@ impl Engine {
             return;
         }
         if self.window.covers(task.place) {
+            self.late.tally.note(task.place.ready_at);
+            self.admit_folded(task.place, shown, next, None);
+        } else if matches!(next, Next::Open(_)) {
             self.admit_folded(task.place, shown, next, None);
         } else {
             self.window.note_shown(task.place, shown, next);
@@ -195,6 +203,7 @@ impl Engine {
     pub(super) fn show_mark(&mut self, place: Place, mark: MarkKind) {
         self.thaw(place);
         self.window.note_mark(place, mark);
+        self.late_mark_shown(place);
         let Some(task) = self.window.get_mut(place) else { return };
         let (name, status) = (task.key.queue.clone(), task.status);
         let behind = self.queues.by_name.get(&name).is_some_and(|queue| !queue.busy.is_empty());

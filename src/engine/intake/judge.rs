@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::model::{Fact, Payload, Place, TaskContent, Version};
+use crate::model::{Fact, Payload, Place, TaskContent, TaskKey, Version};
 
 use super::super::Engine;
 use super::super::decide::{Known, Live, Plan, decide, stands};
@@ -27,7 +27,7 @@ impl Engine {
             None => batch.newest_below(key, version),
         };
         let live = match newest.and_then(|row| row.current) {
-            Some(current) if recorded.is_none() => self.live(batch, current.place)?,
+            Some(current) if recorded.is_none() => self.live(batch, key, current.place)?,
             Some(_) | None => Live::Finished,
         };
         let known = Known {
@@ -54,7 +54,7 @@ impl Engine {
     }
 
     /// Where the task at `place` stands, read from the store when memory does not know.
-    pub(super) fn live(&self, batch: &Batch, place: Place) -> Result<Live, Need> {
+    pub(super) fn live(&self, batch: &Batch, key: &TaskKey, place: Place) -> Result<Live, Need> {
         if let Some(task) = self.window.get(place) {
             return Ok(match task.status {
                 Status::Pending | Status::Queued | Status::Fetching => Live::Stoppable,
@@ -75,7 +75,7 @@ impl Engine {
         if fresh.is_some_and(|fresh| covered || !fresh.replayed) {
             return Ok(Live::Stoppable);
         }
-        if covered {
+        if covered && !self.late.has(&key.queue) {
             return Ok(Live::Finished);
         }
         if place.ready_at > self.now.wall {

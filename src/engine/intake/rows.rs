@@ -17,6 +17,8 @@ pub(super) fn version_of(row: &Row) -> Version {
         Row::Fact(FactRow { fact: Fact::Superseded { by, .. }, .. }) => *by,
         Row::Fact(row) => row.place.version,
         Row::Payload(row) => row.place.version,
+        Row::Pointer(row) => row.pointer.version,
+        Row::LateQueue(row) => Version(row.seq),
     }
 }
 

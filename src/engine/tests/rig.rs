@@ -5,13 +5,12 @@ use std::sync::Arc;
 
 use crate::engine::{CallEnd, CallOrder, Effect, Engine, Failure, Incoming, Input, LogEnd, Options};
 use crate::model::{
-    Boot, Decision, Due, Event, EventRow, Fact, FactRow, HandlerName, Misfire, Now, OnConflict, OwnerRow,
-    OwnerUuid, Payload, Place, Progress, QueueName, RetryPolicy, Row, Shard, TaskContent, TaskId, TaskKey,
-    Verb, Wall,
+    Boot, Decision, Due, Event, EventRow, Fact, FactRow, HandlerName, LateQueueRow, Misfire, Now, OnConflict,
+    OwnerRow, OwnerUuid, Payload, Place, Pointer, PointerPage, PointerRange, Progress, QueueName,
+    RetryPolicy, Row, Shard, Standing, TaskContent, TaskId, TaskKey, Verb, Version, Wall, limits,
 };
 
 pub(super) const BASE: i64 = 1_000_000_000;
-
 /// One engine with its store and log.
 pub(super) struct Rig {
     pub(super) engine: Engine,
@@ -24,6 +23,21 @@ pub(super) struct Rig {
     pub(super) progress: Option<Progress>,
     pub(super) facts: BTreeMap<Place, Vec<Fact>>,
     pub(super) events: Vec<EventRow>,
+    pub(super) pointers: BTreeMap<(QueueName, Standing), Pointer>,
+    pub(super) late_queues: Vec<LateQueueRow>,
+    /// Change what engines are made with.
+    pub(super) options: Options,
+    /// Rows read from the store since this was last set.
+    pub(super) reads: usize,
+    pub(super) most_in_memory: usize,
+    /// Every call there was.
+    pub(super) all_calls: Vec<CallOrder>,
+    /// Answers about facts are kept here while this is some.
+    pub(super) held_facts: Option<Vec<Input>>,
+    /// Progress is not written while this is true.
+    pub(super) hold_progress: bool,
+    /// What every owner may hold in memory.
+    pub(super) budget: usize,
     /// Calls that have not ended, in the order they came.
     pub(super) calls: VecDeque<CallOrder>,
     pub(super) broken_off: BTreeSet<u64>,
@@ -37,6 +51,8 @@ pub(super) struct Rig {
     /// Payloads are not answered while this is true.
     pub(super) no_payloads: bool,
     pub(super) stopped: bool,
+    /// Rows of a page of a slice.
+    pub(super) page_rows: usize,
     /// The store takes no task of this priority.
     pub(super) refused_priority: Option<u8>,
     hashes: u128,
@@ -45,15 +61,28 @@ pub(super) struct Rig {
 impl Rig {
     /// An owner that runs, of an empty log.
     pub(super) fn running() -> Rig {
-        let mut rig = Rig::new();
+        Rig::running_with(Options::new(Shard(0), 1, "rig"))
+    }
+
+    pub(super) fn running_with(options: Options) -> Rig {
+        let mut rig = Rig::with(options);
         rig.assign(1);
         assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "running");
         rig
     }
 
-    pub(super) fn new() -> Rig {
+    pub(super) fn with(options: Options) -> Rig {
         Rig {
-            engine: Engine::new(Options::new(Shard(0), 1, "rig")),
+            engine: Engine::new(options.clone()),
+            options,
+            pointers: BTreeMap::new(),
+            late_queues: Vec::new(),
+            reads: 0,
+            most_in_memory: 0,
+            all_calls: Vec::new(),
+            held_facts: None,
+            hold_progress: false,
+            budget: limits::TASKS_IN_MEMORY,
             ms: 0,
             log: Vec::new(),
             position: 0,
@@ -70,6 +99,7 @@ impl Rig {
             no_slots: false,
             no_payloads: false,
             stopped: false,
+            page_rows: 2_000,
             refused_priority: None,
             hashes: 0,
         }
@@ -85,26 +115,42 @@ impl Rig {
 
     /// The owner is gone, without a word; another takes over its store.
     pub(super) fn take_over(&mut self, owner: OwnerUuid) {
-        self.engine = Engine::new(Options::new(Shard(0), 1, "rig"));
+        self.engine = Engine::new(self.options.clone());
         self.calls.clear();
         self.fetch = None;
+        self.give(Input::Budget(crate::engine::Budget {
+            tasks: self.budget,
+            ..crate::engine::Budget::default()
+        }));
         self.assign(owner);
         self.run(7_000);
     }
 
     pub(super) fn give(&mut self, input: Input) {
         self.engine.handle(self.now(), input);
+        let mut effects = 0;
         while let Some(effect) = self.engine.poll_effect() {
+            effects += 1;
+            assert!(effects < 100_000, "no time passes: {effect:?}");
             if let Some(answer) = self.answer(effect) {
                 self.engine.handle(self.now(), answer);
             }
+            self.most_in_memory = self.most_in_memory.max(self.engine.tasks_in_memory());
         }
     }
 
     /// Lets time pass.
     pub(super) fn run(&mut self, ms: u64) {
         let end = self.ms + ms;
+        let mut spins = 0;
         while let Some(at) = self.engine.poll_timeout().filter(|at| at.0 <= end + 1) {
+            spins = if at.0.saturating_sub(1) > self.ms { 0 } else { spins + 1 };
+            assert!(
+                spins < 10_000,
+                "no time passes: {:?} {:?}",
+                self.engine.late,
+                self.engine.queues(None, 9)
+            );
             self.ms = self.ms.max(at.0.saturating_sub(1));
             self.give(Input::Tick);
         }
@@ -125,6 +171,9 @@ impl Rig {
                 Input::Released(Ok(true))
             }
             Effect::ReadProgress(ticket) => Input::ProgressRead(ticket, Ok(self.progress.clone())),
+            Effect::WriteProgress { .. } if self.hold_progress && self.engine.next_offset() > 0 => {
+                return None;
+            }
             Effect::WriteProgress { ticket, progress, .. } => {
                 self.progress = Some(progress);
                 Input::ProgressWritten(ticket, Ok(()))
@@ -154,12 +203,42 @@ impl Rig {
                 Input::LookedUp(ticket, Ok(lookups.iter().map(|lookup| rows(&lookup.key)).collect()))
             }
             Effect::Slice(ticket, from, to) => {
-                let rows = self.facts.range(from..to).flat_map(|(place, facts)| rows_of(*place, facts));
-                Input::Sliced(ticket, Ok((rows.collect(), None)))
+                let mut places = self.facts.range(from..to);
+                let mut rows: Vec<FactRow> = Vec::new();
+                while rows.len() < self.page_rows
+                    && let Some((place, facts)) = places.next()
+                {
+                    rows.extend(rows_of(*place, facts));
+                }
+                self.reads += rows.len();
+                Input::Sliced(ticket, Ok((rows, places.next().map(|(place, _)| *place))))
             }
             Effect::ReadFacts(ticket, place) => {
+                self.reads += 1;
                 let facts = self.facts.get(&place).map(Vec::as_slice).unwrap_or_default();
-                Input::FactsRead(ticket, place, Ok(rows_of(place, facts).collect()))
+                let read = Input::FactsRead(ticket, place, Ok(rows_of(place, facts).collect()));
+                match &mut self.held_facts {
+                    Some(held) => {
+                        held.push(read);
+                        return None;
+                    }
+                    None => read,
+                }
+            }
+            Effect::ReadLateQueues(ticket, segment) => {
+                let rows = self.late_queues.iter().filter(|row| row.segment == segment).cloned();
+                let rows: Vec<_> = rows.collect();
+                self.reads += rows.len();
+                Input::LateQueuesRead(ticket, Ok(rows))
+            }
+            Effect::ReadPointers(ticket, PointerRange { queue, from, to, .. }) => {
+                let end = Standing { due_at: to, version: Version::MIN };
+                let mut left = self.pointers.range((queue.clone(), from)..(queue, end));
+                let page = left.by_ref().take(limits::LATE_PAGE_ROWS).map(|(_, pointer)| *pointer);
+                let pointers: Vec<Pointer> = page.collect();
+                self.reads += pointers.len();
+                let next = left.next().map(|((_, standing), _)| *standing);
+                Input::PointersRead(ticket, Ok(PointerPage { pointers, next }))
             }
             Effect::ReadPayload(..) if self.no_payloads => return None,
             Effect::ReadPayload(ticket, place) => {
@@ -187,6 +266,7 @@ impl Rig {
                 return None;
             }
             Effect::Call(order) => {
+                self.all_calls.push((*order).clone());
                 self.calls.push_back(*order);
                 return None;
             }
@@ -229,6 +309,10 @@ impl Rig {
                 Row::Event(row) => self.events.push(row.clone()),
                 Row::Fact(row) => self.facts.entry(row.place).or_default().push(row.fact.clone()),
                 Row::Payload(_) => {}
+                Row::Pointer(row) => {
+                    self.pointers.insert((row.queue.clone(), row.pointer.standing()), row.pointer);
+                }
+                Row::LateQueue(row) => self.late_queues.push(row.clone()),
             }
         }
     }
@@ -247,8 +331,14 @@ impl Rig {
     }
 
     pub(super) fn append_event(&mut self, event: Event) {
-        let (offset, appended) = (self.log.len() as u64, self.now().wall);
-        self.log.push(Incoming { offset, bytes: 200, appended, decoded: Ok((event, None)) });
+        self.append_all([event]);
+    }
+
+    pub(super) fn append_all(&mut self, events: impl IntoIterator<Item = Event>) {
+        for event in events {
+            let (offset, appended) = (self.log.len() as u64, self.now().wall);
+            self.log.push(Incoming { offset, bytes: 200, appended, decoded: Ok((event, None)) });
+        }
         if let Some(input) = self.fetched() {
             self.give(input);
         }

@@ -38,6 +38,12 @@ fn one_by_one(request: Request<'_>) -> Vec<(usize, Request<'_>)> {
         Request::Facts(rows) => rows.into_iter().map(|row| (row.0, Request::Facts(vec![row]))).collect(),
         Request::Events(rows) => rows.into_iter().map(|row| (row.0, Request::Events(vec![row]))).collect(),
         Request::Payload(index, columns) => vec![(index, Request::Payload(index, columns))],
+        Request::Pointers(rows) => {
+            rows.into_iter().map(|row| (row.0, Request::Pointers(vec![row]))).collect()
+        }
+        Request::LateQueues(rows) => {
+            rows.into_iter().map(|row| (row.0, Request::LateQueues(vec![row]))).collect()
+        }
     }
 }
 
@@ -47,5 +53,9 @@ fn probe(request: &Request<'_>) -> Request<'static> {
         Request::Facts(_) => Request::Facts(vec![(0, (PROBE_SHARD, -1, 0, 0, 0, 0, 0, 0, "{}".to_owned()))]),
         Request::Events(_) => Request::Events(vec![(0, (PROBE_KEY.to_owned(), 0, 0, "{}".to_owned()))]),
         Request::Payload(..) => Request::Payload(0, (PROBE_SHARD, -1, 0, &[])),
+        Request::Pointers(_) => {
+            Request::Pointers(vec![(0, (PROBE_SHARD, PROBE_KEY.to_owned(), -1, 0, 0, 0))])
+        }
+        Request::LateQueues(_) => Request::LateQueues(vec![(0, (PROBE_SHARD, -1, 0, 0, "{}".to_owned()))]),
     }
 }

@@ -24,6 +24,10 @@ pub(super) struct Statements {
     pub(super) event_history: PreparedStatement,
     pub(super) payload_insert: PreparedStatement,
     pub(super) payload_read: PreparedStatement,
+    pub(super) late_insert: PreparedStatement,
+    pub(super) late_range: PreparedStatement,
+    pub(super) late_queue_insert: PreparedStatement,
+    pub(super) late_queue_read: PreparedStatement,
     pub(super) progress_insert: PreparedStatement,
     pub(super) progress_read: PreparedStatement,
     pub(super) instance_insert: PreparedStatement,
@@ -70,6 +74,10 @@ impl Statements {
                 .await?,
             payload_read: row("SELECT bytes FROM {}.payload WHERE shard = ? AND bucket = ? AND version = ?")
                 .await?,
+            late_insert: row(LATE_INSERT).await?,
+            late_range: row(LATE_RANGE).await?,
+            late_queue_insert: row(LATE_QUEUE_INSERT).await?,
+            late_queue_read: row(LATE_QUEUE_READ).await?,
             progress_insert: row(
                 "INSERT INTO {}.shard_progress (shard, epoch, data) VALUES (?, ?, ?) USING TIMESTAMP ?",
             )
@@ -96,6 +104,14 @@ const DUE_RANGE: &str = "SELECT ready_at, version, kind, epoch, seq, data FROM {
      WHERE shard = ? AND bucket = ? AND sub = ? AND (ready_at, version) >= (?, ?) AND (ready_at, version) < (?, ?)";
 const EVENT_LOOKUP: &str = "SELECT key, version, epoch, data FROM {}.task_event \
      WHERE key IN ? AND version <= ? PER PARTITION LIMIT ?";
+const LATE_INSERT: &str =
+    "INSERT INTO {}.late (shard, queue, bucket, due_at, version, ready_at) VALUES (?, ?, ?, ?, ?, ?)";
+const LATE_RANGE: &str = "SELECT due_at, version, ready_at FROM {}.late \
+     WHERE shard = ? AND queue = ? AND bucket = ? AND (due_at, version) >= (?, ?) AND (due_at, version) < (?, ?) LIMIT ?";
+const LATE_QUEUE_INSERT: &str =
+    "INSERT INTO {}.late_queue (shard, epoch, number, seq, data) VALUES (?, ?, ?, ?, ?)";
+const LATE_QUEUE_READ: &str =
+    "SELECT seq, data FROM {}.late_queue WHERE shard = ? AND epoch = ? AND number = ?";
 const INSTANCE_INSERT: &str = "INSERT INTO {}.instance (part, name, dc, advertise, version, started_at, seen_at) \
      VALUES (0, ?, ?, ?, ?, ?, ?)";
 const INSTANCE_READ: &str =

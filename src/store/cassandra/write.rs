@@ -3,6 +3,8 @@
 //! ```text
 //! facts of one `due` partition   one unlogged batch: a single mutation at the server, whatever its size in rows
 //! events                         unlogged batches of a few keys, kept below the sizes that the server warns of
+//! rows of one list of late queues   as facts
+//! pointers                       unlogged batches of a few queues
 //! payloads                       one by one
 //! ```
 
@@ -16,8 +18,8 @@ use scylla::statement::batch::{Batch, BatchType};
 use scylla::statement::prepared::PreparedStatement;
 
 use super::singles::{number_column, shard_column, text};
-use super::{Layout, Shared, errors, refused};
-use crate::model::{EventRow, FactRow, PayloadRow, Row};
+use super::{Layout, Shared, errors, late, refused};
+use crate::model::{EventRow, FactRow, LateQueueRow, PayloadRow, Pointer, PointerRow, Row};
 use crate::store::Error;
 use crate::wire::row as codec;
 
@@ -41,11 +43,18 @@ pub(super) type EventColumns = (String, i64, i64, String);
 /// shard, bucket, version, bytes
 pub(super) type PayloadColumns<'a> = (i32, i64, i64, &'a [u8]);
 
+/// shard, queue, bucket, due_at, version, ready_at
+pub(super) type PointerColumns = (i32, String, i64, i64, i64, i64);
+/// shard, epoch, number, seq, data
+pub(super) type LateQueueColumns = (i32, i64, i64, i64, String);
+
 /// Rows that go to the server together, each with its index in the call.
 pub(super) enum Request<'a> {
     Facts(Vec<(usize, FactColumns)>),
     Events(Vec<(usize, EventColumns)>),
     Payload(usize, PayloadColumns<'a>),
+    Pointers(Vec<(usize, PointerColumns)>),
+    LateQueues(Vec<(usize, LateQueueColumns)>),
 }
 
 /// Writes all rows.
@@ -89,6 +98,8 @@ pub(super) async fn send(shared: &Shared, request: &Request<'_>) -> Result<(), E
         Request::Facts(rows) => send_rows(shared, &statements.due_insert, rows).await,
         Request::Events(rows) => send_rows(shared, &statements.event_insert, rows).await,
         Request::Payload(_, columns) => send_row(shared, &statements.payload_insert, columns).await,
+        Request::Pointers(rows) => send_rows(shared, &statements.late_insert, rows).await,
+        Request::LateQueues(rows) => send_rows(shared, &statements.late_queue_insert, rows).await,
     }
 }
 
@@ -131,7 +142,8 @@ fn answered(answer: QueryResult) {
 /// Groups rows into requests, every row in exactly one.
 fn plan(layout: Layout, rows: &[Row]) -> Result<Vec<Request<'_>>, Error> {
     let mut partitions: BTreeMap<(i32, i64, i32), Vec<(usize, FactColumns)>> = BTreeMap::new();
-    let (mut events, mut requests) = (Vec::new(), Vec::new());
+    let mut lists: BTreeMap<(i32, i64, i64), Vec<(usize, LateQueueColumns)>> = BTreeMap::new();
+    let (mut events, mut pointers, mut requests) = (Vec::new(), Vec::new(), Vec::new());
     for (index, row) in rows.iter().enumerate() {
         match row {
             Row::Fact(row) => {
@@ -141,12 +153,26 @@ fn plan(layout: Layout, rows: &[Row]) -> Result<Vec<Request<'_>>, Error> {
             }
             Row::Event(row) => events.push((index, event_columns(row)?)),
             Row::Payload(row) => requests.push(Request::Payload(index, payload_columns(layout, row)?)),
+            Row::Pointer(row) => pointers.push((index, pointer_columns(row)?)),
+            Row::LateQueue(row) => {
+                let columns = late_queue_columns(row)?;
+                lists.entry((columns.0, columns.1, columns.2)).or_default().push((index, columns));
+            }
         }
     }
     for facts in partitions.into_values() {
         let bytes = |row: &FactColumns| row.8.len() + ROW_BYTES;
         requests.extend(split(facts, FACTS_ROWS_MAX, FACTS_BYTES_MAX, bytes).into_iter().map(Request::Facts));
     }
+    for rows in lists.into_values() {
+        let bytes = |row: &LateQueueColumns| row.4.len() + ROW_BYTES;
+        let parts = split(rows, FACTS_ROWS_MAX, FACTS_BYTES_MAX, bytes);
+        requests.extend(parts.into_iter().map(Request::LateQueues));
+    }
+    pointers.sort_by(|(_, one), (_, other)| one.cmp(other));
+    let bytes = |row: &PointerColumns| row.1.len() + ROW_BYTES;
+    let parts = split(pointers, EVENTS_ROWS_MAX, EVENTS_BYTES_MAX, bytes);
+    requests.extend(parts.into_iter().map(Request::Pointers));
     let bytes = |row: &EventColumns| row.0.len() + row.3.len() + ROW_BYTES;
     requests.extend(split(events, EVENTS_ROWS_MAX, EVENTS_BYTES_MAX, bytes).into_iter().map(Request::Events));
     Ok(requests)
@@ -188,6 +214,19 @@ fn fact_columns(layout: Layout, row: &FactRow) -> Result<FactColumns, Error> {
         number_column(seq)?,
         text(codec::encode_fact(&row.fact))?,
     ))
+}
+
+fn pointer_columns(row: &PointerRow) -> Result<PointerColumns, Error> {
+    let Pointer { due_at, version, ready_at } = row.pointer;
+    let bucket = late::bucket_of(row.opened, due_at);
+    let version = number_column(version.0)?;
+    Ok((shard_column(row.shard), row.queue.as_str().to_owned(), bucket, due_at.0, version, ready_at.0))
+}
+
+fn late_queue_columns(row: &LateQueueRow) -> Result<LateQueueColumns, Error> {
+    let (epoch, number) = (number_column(row.segment.epoch.0)?, number_column(row.segment.number)?);
+    let data = text(codec::encode_late_queue(row))?;
+    Ok((shard_column(row.shard), epoch, number, number_column(row.seq)?, data))
 }
 
 fn event_columns(row: &EventRow) -> Result<EventColumns, Error> {

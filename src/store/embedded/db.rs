@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! <dir>/dueline.lock   the exclusive lock, with the holder's process id
-//! <dir>/db/            fjall: tables due, task_event, payload, log, meta and one journal for all of them
+//! <dir>/db/            fjall: tables due, task_event, payload, late, late_queue, log, meta and one journal for all of them
 //! ```
 //! Reads go straight to the tables from any thread. Writes go to the one writer thread ([`super::writer`]). The
 //! database closes, and gives its lock back, when the last handle is dropped: everything answered is on disk before.
@@ -158,6 +158,10 @@ pub(crate) enum Table {
     TaskEvent,
     /// Payloads stored apart.
     Payload,
+    /// Pointers of late queues.
+    Late,
+    /// Lists of late queues.
+    LateQueue,
     /// Records of all topics.
     Log,
     /// The small rows.
@@ -175,6 +179,10 @@ pub(crate) struct Tables {
     pub(super) task_event: Keyspace,
     /// `payload`.
     pub(super) payload: Keyspace,
+    /// `late`.
+    pub(super) late: Keyspace,
+    /// `late_queue`.
+    pub(super) late_queue: Keyspace,
     /// `log`.
     pub(crate) log: Keyspace,
     /// `meta`.
@@ -195,6 +203,8 @@ impl Tables {
             due: table("due")?,
             task_event: table("task_event")?,
             payload: table("payload")?,
+            late: table("late")?,
+            late_queue: table("late_queue")?,
             log: table("log")?,
             meta: table("meta")?,
             database: database.clone(),
@@ -208,6 +218,8 @@ impl Tables {
             Table::Due => &self.due,
             Table::TaskEvent => &self.task_event,
             Table::Payload => &self.payload,
+            Table::Late => &self.late,
+            Table::LateQueue => &self.late_queue,
             Table::Log => &self.log,
             Table::Meta => &self.meta,
         }
@@ -221,8 +233,9 @@ impl Tables {
     }
 
     /// All of them.
-    pub(super) fn all(&self) -> [&Keyspace; 5] {
-        [&self.due, &self.task_event, &self.payload, &self.log, &self.meta]
+    pub(super) fn all(&self) -> [&Keyspace; 7] {
+        let Tables { due, task_event, payload, late, late_queue, log, meta, .. } = self;
+        [due, task_event, payload, late, late_queue, log, meta]
     }
 }
 

@@ -5,11 +5,16 @@
 //! payload     shard u32 | ready_at i64 | version u64
 //! task_event  key text  | 0x00                                          empty: there are events of this task
 //!             key text  | 0x00 | not version u64 | not epoch u64        newest first, highest epoch first
+//! late        shard u32 | queue percent-encoded | 0x00 | due_at i64 | version u64
+//! late_queue  shard u32 | epoch u64 | number u64 | seq u64
 //! meta        tag u8    | what the tag says
 //! ```
 //! Signed times have their sign bit turned, so that negative ones order before the rest.
 
-use crate::model::{Epoch, EventRow, Fact, FactRow, Place, Shard, TaskKey, Version, Wall};
+use crate::model::{
+    Epoch, EventRow, Fact, FactRow, LateQueueRow, Place, QueueName, Segment, Shard, Standing, TaskKey,
+    Version, Wall,
+};
 use crate::wire::row;
 
 /// Bytes of a key of `due`.
@@ -110,6 +115,49 @@ pub(super) fn event_columns(key: &[u8]) -> Option<(Version, Epoch)> {
     let (rest, epoch) = key.split_last_chunk::<8>()?;
     let (_, version) = rest.split_last_chunk::<8>()?;
     Some((Version(!u64::from_be_bytes(*version)), Epoch(!u64::from_be_bytes(*epoch))))
+}
+
+/// The key of a pointer.
+pub(super) fn pointer(shard: Shard, queue: &QueueName, standing: Standing) -> Vec<u8> {
+    let mut key = pointers(shard, queue);
+    key.extend_from_slice(&ordered(standing.due_at));
+    key.extend_from_slice(&standing.version.0.to_be_bytes());
+    key
+}
+
+/// What the keys of all pointers of a queue begin with.
+pub(super) fn pointers(shard: Shard, queue: &QueueName) -> Vec<u8> {
+    let mut key = shard.0.to_be_bytes().to_vec();
+    key.extend_from_slice(row::percent_encode(queue.as_str()).as_bytes());
+    key.push(0);
+    key
+}
+
+/// Where the task of a pointer's key stands; `None` = not such a key.
+pub(super) fn standing_of(key: &[u8]) -> Option<Standing> {
+    let (rest, version) = key.split_last_chunk::<8>()?;
+    let (_, due_at) = rest.split_last_chunk::<8>()?;
+    Some(Standing { due_at: time(*due_at), version: Version(u64::from_be_bytes(*version)) })
+}
+
+/// The key of a row of `late_queue`.
+pub(super) fn late_queue(row: &LateQueueRow) -> Vec<u8> {
+    let mut key = segment(row.shard, row.segment);
+    key.extend_from_slice(&row.seq.to_be_bytes());
+    key
+}
+
+/// What the keys of a list of late queues begin with.
+pub(super) fn segment(shard: Shard, segment: Segment) -> Vec<u8> {
+    let mut key = shard.0.to_be_bytes().to_vec();
+    key.extend_from_slice(&segment.epoch.0.to_be_bytes());
+    key.extend_from_slice(&segment.number.to_be_bytes());
+    key
+}
+
+/// The sequence number that a key of `late_queue` ends with; `None` = not such a key.
+pub(super) fn seq_of(key: &[u8]) -> Option<u64> {
+    key.split_last_chunk::<8>().map(|(_, seq)| u64::from_be_bytes(*seq))
 }
 
 /// A key of `meta`.

@@ -13,7 +13,7 @@ use crate::store::{Instance, Lookup, Slice};
 use crate::wire::row;
 
 /// Reads a range in order until `each` breaks.
-fn scan(
+pub(super) fn scan(
     table: &Keyspace,
     from: &[u8],
     to: &[u8],
@@ -32,7 +32,7 @@ fn scan(
 }
 
 /// The key after every key that begins with `prefix`, which never ends in 0xff bytes alone here.
-fn after(prefix: &[u8]) -> Vec<u8> {
+pub(super) fn after(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
         if last < u8::MAX {
@@ -43,7 +43,7 @@ fn after(prefix: &[u8]) -> Vec<u8> {
     end
 }
 
-fn unreadable(error: &row::Error) -> Failure {
+pub(super) fn unreadable(error: &row::Error) -> Failure {
     Failure::Corrupt(error.to_string())
 }
 

@@ -43,6 +43,7 @@ fn progress(epoch: u64, next_offset: u64) -> Progress {
         topic_id: "t".to_owned(),
         next_offset,
         watermark: Wall(5),
+        late: None,
         marks: Default::default(),
     }
 }

@@ -63,7 +63,7 @@ fn held_until(call: &Called) -> i64 {
 }
 
 /// A handler takes no token below one it took before, and refuses only what comes from an owner that was replaced, or
-/// after the attempt's deadline.
+/// after the attempt's deadline by the owner's clock.
 pub(super) fn tokens_never_fall(index: &Index<'_>, report: &mut Report) {
     let mut highest: BTreeMap<&str, [u64; 3]> = BTreeMap::new();
     let mut calls: Vec<&Called> = index.history.called.iter().collect();
@@ -76,7 +76,7 @@ pub(super) fn tokens_never_fall(index: &Index<'_>, report: &mut Report) {
             }
             Some(seen) => {
                 let same_owner = call.token[..2] == seen[..2];
-                let in_time = call.arrived <= call.deadline;
+                let in_time = call.arrived <= call.deadline - index.slack.clocks_ms;
                 if call.token <= *seen && (!call.refused || same_owner && in_time) {
                     report.of_call(Rule::TokensNeverFall, "tokens fell within a queue", call, (call, *seen));
                 }

@@ -80,10 +80,20 @@ fn by_answers(index: &Index<'_>, report: &mut Report) {
             let last = call.max_attempts.is_some_and(|max| call.attempt >= max);
             last || matches!(call.ended, Some((_, End::Succeeded | End::Fatal)))
         });
+        let ran_to_its_end = ran_to_its_end || last_call_was_lost(index, version, calls);
         if !ran_to_its_end && !too_late.contains(&version) {
             report.wrong(Rule::NothingLost, "given up too early", queue, (answer, calls));
         }
     }
+}
+
+/// The last attempt is on record behind all calls that arrived: its own was lost on the way, or came too late.
+fn last_call_was_lost(index: &Index<'_>, version: At, calls: &[&Called]) -> bool {
+    let Some(newest) = calls.iter().max_by_key(|call| call.token) else { return false };
+    let is_last = newest.max_attempts.is_some_and(|max| newest.attempt + 1 >= max);
+    let [_, epoch, sequence] = newest.token;
+    let mut begun = index.begun.get(&version).into_iter().flatten();
+    is_last && begun.any(|line| (line.epoch, line.sequence) > (epoch, sequence))
 }
 
 /// Versions that a cancel came too late for: it forbids further attempts all the same.

@@ -144,6 +144,18 @@ fn a_lost_task_is_found() {
 }
 
 #[test]
+fn a_last_attempt_whose_call_never_arrived_is_one_all_the_same() {
+    for (attempts, lost) in [(2, 0), (3, 1)] {
+        let report = judged(|history| {
+            history.called[1].ended = Some((1_300, End::Failed));
+            history.called[1].max_attempts = Some(attempts);
+            history.begun.push(Begun { at: 1_400, shard: SHARD, version: 2, epoch: 1, sequence: 3 });
+        });
+        assert_eq!(report.violations(Rule::NothingLost), lost, "{attempts} attempts in all");
+    }
+}
+
+#[test]
 fn what_the_store_holds_unfinished_at_the_end_is_found() {
     finds(Rule::NothingUnfinished, "unfinished below the watermark", |history| {
         history.left[1].finished = false;
@@ -226,6 +238,18 @@ fn a_falling_token_is_found() {
         history.called[1].token[2] = 0;
         history.called[1].refused = true;
     });
+}
+
+#[test]
+fn a_call_on_its_way_past_its_deadline_by_its_owners_clock_may_be_refused() {
+    for (left_ms, violations) in [(49, 0), (51, 1)] {
+        let report = judged(|history| {
+            history.called[1].token[2] = 0;
+            history.called[1].refused = true;
+            history.called[1].deadline = history.called[1].arrived + left_ms;
+        });
+        assert_eq!(report.violations(Rule::TokensNeverFall), violations, "{left_ms} ms before it");
+    }
 }
 
 #[test]

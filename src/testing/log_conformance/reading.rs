@@ -13,6 +13,7 @@ pub(super) async fn check(bench: &Bench) {
     a_seek_back_reads_the_same_again(bench).await;
     a_fetch_keeps_its_bounds(bench).await;
     a_fetch_at_the_end_waits_for_the_next_record(bench).await;
+    a_fetch_that_is_dropped_takes_nothing(bench).await;
     the_end_is_the_offset_of_the_next_record(bench).await;
     what_is_not_assigned_is_refused(bench).await;
     a_commit_is_never_waited_for_and_moves_nothing(bench).await;
@@ -84,6 +85,19 @@ async fn a_fetch_at_the_end_waits_for_the_next_record(bench: &Bench) {
     let written = bench.write(shard, &values("late", 1)).await;
     let read = soon("the late record comes", fetch).await.expect("a shard is read");
     assert_eq!(read[0].offset, written[0].offset, "the waiting fetch brings the next record");
+}
+
+async fn a_fetch_that_is_dropped_takes_nothing(bench: &Bench) {
+    let shard = Shard(0);
+    let next = bench.next(shard).await;
+    bench.consumer.seek(shard, next).await.expect(SOUGHT);
+    let mut dropped = bench.consumer.fetch(shard, 10, BYTES_MAX);
+    assert!((&mut dropped).now_or_never().is_none(), "nothing is there to be read");
+    let sent = values("dropped", 3);
+    bench.write(shard, &sent).await;
+    drop(dropped);
+    let read = read_on(bench.consumer.as_ref(), shard, 3).await;
+    assert_eq!(texts(&read), sent, "the next fetch brings it all");
 }
 
 async fn the_end_is_the_offset_of_the_next_record(bench: &Bench) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{BASE, Case, CheckFn, ok};
-use crate::model::{Epoch, Generation, OriginMark, Progress, Shard, Wall};
+use crate::model::{Epoch, Generation, OriginMark, Progress, Segment, Shard, Wall};
 use crate::store::{Cluster, Instance};
 
 pub(super) const CHECKS: &[(&str, CheckFn)] = &[
@@ -28,6 +28,7 @@ fn progress(epoch: u64, next_offset: u64) -> Progress {
         topic_id: "p'4_x".to_owned(),
         next_offset,
         watermark: BASE,
+        late: Some(Segment { epoch: Epoch(epoch), number: next_offset }),
         marks: BTreeMap::from([(Shard(7), mark)]),
     }
 }

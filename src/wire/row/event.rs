@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::field::{Hash, Text, arc, is_default, text, unknown_word};
 use crate::model::{
-    self, Current, Decision, Epoch, EventRow, Generation, OriginMark, Place, Shard, TaskKey, Version, Wall,
+    self, Current, Decision, Epoch, EventRow, Generation, OriginMark, Place, Segment, Shard, TaskKey,
+    Version, Wall,
 };
 
 /// A row of `task_event`.
@@ -96,8 +97,16 @@ pub(super) struct Progress<'a> {
     topic_id: Text<'a>,
     next_offset: u64,
     watermark: i64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    late: Option<Late>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     marks: Vec<Mark>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Late {
+    epoch: u64,
+    number: u64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -122,6 +131,7 @@ impl<'a> Progress<'a> {
             topic_id: progress.topic_id.as_str().into(),
             next_offset: progress.next_offset,
             watermark: progress.watermark.0,
+            late: progress.late.map(|late| Late { epoch: late.epoch.0, number: late.number }),
             marks: progress.marks.iter().map(mark).collect(),
         }
     }
@@ -137,6 +147,7 @@ impl<'a> Progress<'a> {
             topic_id: self.topic_id.0.into_owned(),
             next_offset: self.next_offset,
             watermark: Wall(self.watermark),
+            late: self.late.map(|late| Segment { epoch: Epoch(late.epoch), number: late.number }),
             marks: self.marks.into_iter().map(mark).collect(),
         }
     }

@@ -11,8 +11,8 @@ use proptest::sample::select;
 
 use super::*;
 use crate::model::{
-    CloseReason, Current, Decision, Ended, Generation, HandlerName, MarkKind, Misfire, OnConflict,
-    OriginMark, Outcome, Payload, Place, RetryPolicy, Shard, Started, TaskContent, Wall,
+    CloseReason, Current, Decision, Ended, Generation, HandlerName, LateEntry, MarkKind, Misfire, OnConflict,
+    OriginMark, Outcome, Payload, Place, Pointer, RetryPolicy, Shard, Standing, Started, TaskContent, Wall,
 };
 
 fn name() -> impl Strategy<Value = String> {
@@ -192,6 +192,28 @@ fn event_row() -> impl Strategy<Value = EventRow> {
     )
 }
 
+fn segment() -> impl Strategy<Value = Segment> {
+    any::<(u64, u64)>().prop_map(|(epoch, number)| Segment { epoch: Epoch(epoch), number })
+}
+
+fn late_queue() -> impl Strategy<Value = LateQueueRow> {
+    let pointer = (wall(), any::<u64>(), wall());
+    let pointer = pointer.prop_map(|(due_at, version, ready_at)| Pointer {
+        due_at,
+        version: Version(version),
+        ready_at,
+    });
+    let entry = (wall(), wall(), any::<u64>(), proptest::collection::vec(pointer, 0..3));
+    let entry = entry.prop_map(|(opened, due_at, version, under_way)| LateEntry {
+        opened,
+        from: Standing { due_at, version: Version(version) },
+        under_way,
+    });
+    (any::<u32>(), segment(), any::<u64>(), key(), of(entry)).prop_map(|(shard, segment, seq, key, entry)| {
+        LateQueueRow { shard: Shard(shard), segment, seq, queue: key.queue, entry }
+    })
+}
+
 fn progress() -> impl Strategy<Value = Progress> {
     let mark = any::<(u32, u64, u64)>().prop_map(|(generation, origin_offset, home_offset)| OriginMark {
         generation: Generation(generation),
@@ -199,13 +221,15 @@ fn progress() -> impl Strategy<Value = Progress> {
         home_offset,
     });
     let marks = btree_map(any::<u32>().prop_map(Shard), mark, 0..5);
-    (any::<(u64, u32, String, u64)>(), wall(), marks).prop_map(
-        |((epoch, generation, topic_id, next_offset), watermark, marks)| Progress {
+    let late = of(segment());
+    (any::<(u64, u32, String, u64)>(), wall(), late, marks).prop_map(
+        |((epoch, generation, topic_id, next_offset), watermark, late, marks)| Progress {
             epoch: Epoch(epoch),
             generation: Generation(generation),
             topic_id,
             next_offset,
             watermark,
+            late,
             marks,
         },
     )
@@ -221,6 +245,12 @@ proptest! {
     #[test]
     fn an_event_row_comes_back_as_it_was_written(row in event_row()) {
         let decoded = decode_event(row.key.clone(), row.version, row.epoch, &encode_event(&row));
+        prop_assert_eq!(decoded.unwrap(), row);
+    }
+
+    #[test]
+    fn a_row_of_a_list_of_late_queues_comes_back_as_it_was_written(row in late_queue()) {
+        let decoded = decode_late_queue(row.shard, row.segment, row.seq, &encode_late_queue(&row));
         prop_assert_eq!(decoded.unwrap(), row);
     }
 

@@ -55,6 +55,18 @@ fn a_jump_right_after_placing_is_read_again_once() {
 }
 
 #[test]
+fn a_fetch_that_is_dropped_takes_nothing() {
+    let cell = Cell::default();
+    cell.place(0, false);
+    let mut dropped = Box::pin(cell.fetch(Shard(0), 10, usize::MAX, SHARE));
+    assert!((&mut dropped).now_or_never().is_none());
+    assert_eq!(cell.take(record(0), SHARE), Taken::Kept);
+    cell.wake();
+    drop(dropped);
+    assert_eq!(fetched(&cell, 10), Some((vec![0], false)));
+}
+
+#[test]
 fn a_revoked_shard_ends_its_fetches() {
     let board = Board::new(1 << 20);
     board.assign(vec![Shard(1), Shard(2)]);

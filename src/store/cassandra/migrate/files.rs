@@ -9,11 +9,14 @@ pub(super) struct Migration {
     text: &'static str,
 }
 
-const ALL: &[Migration] = &[Migration {
-    version: 1,
-    name: "tables",
-    text: include_str!("../../../../schemas/cassandra/0001_tables.cql"),
-}];
+const ALL: &[Migration] = &[
+    Migration {
+        version: 1,
+        name: "tables",
+        text: include_str!("../../../../schemas/cassandra/0001_tables.cql"),
+    },
+    Migration { version: 2, name: "late", text: include_str!("../../../../schemas/cassandra/0002_late.cql") },
+];
 
 /// All of them, in order.
 pub(super) fn all() -> &'static [Migration] {

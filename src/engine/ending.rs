@@ -1,0 +1,46 @@
+//! What follows from the end of an attempt: its closing, or its next try. Pure.
+
+use std::sync::Arc;
+
+use crate::model::{CloseReason, Ended, Outcome, RetryPolicy, Started};
+
+const ABORTED_WAIT_MS: u64 = 1_000;
+/// Longest wait before a handler that refused the token is called again, in milliseconds.
+const FENCED_WAIT_MS_MAX: u64 = 300_000;
+
+/// Before a handler that refused the token is called again: longer each time, for it may refuse for ever, and every
+/// attempt leaves its facts in the store.
+pub(super) fn fenced_wait_ms(started: &Started) -> u64 {
+    let not_failed = started.attempt.saturating_sub(1 + started.failures + started.interruptions);
+    (ABORTED_WAIT_MS << not_failed.min(10)).min(FENCED_WAIT_MS_MAX)
+}
+
+/// Fills in what follows from an outcome.
+pub(super) fn follow(ended: &mut Ended, policy: &RetryPolicy, after_ms: Option<u64>, fraction: f64) {
+    let later = |ms: u64| ended.at.plus_ms(i64::try_from(ms).unwrap_or(i64::MAX));
+    match ended.outcome {
+        Outcome::Succeeded => {}
+        Outcome::Fatal => {
+            ended.failures += 1;
+            ended.closed = Some(CloseReason::Fatal);
+        }
+        Outcome::Retryable | Outcome::TimedOut => {
+            ended.failures += 1;
+            if ended.failures >= policy.max_attempts {
+                ended.closed = Some(CloseReason::Exhausted);
+            } else {
+                let wait = policy.wait_ms(ended.failures, fraction);
+                ended.next_at = Some(later(wait.max(after_ms.unwrap_or(0))));
+            }
+        }
+        Outcome::Snoozed => ended.next_at = Some(later(after_ms.unwrap_or(0))),
+        Outcome::Aborted | Outcome::Interrupted => {
+            ended.next_at = Some(later(ABORTED_WAIT_MS.max(after_ms.unwrap_or(0))));
+        }
+        Outcome::NotCalled => ended.next_at = Some(ended.at),
+    }
+}
+
+pub(super) fn cut(bytes: Arc<[u8]>, max: usize) -> Arc<[u8]> {
+    if bytes.len() <= max { bytes } else { Arc::from(&bytes[..max]) }
+}

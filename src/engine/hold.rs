@@ -1,0 +1,121 @@
+//! Attempts without an answer: their queue waits until their deadline, and only it.
+//!
+//! A call of our own that was broken off may still be at work in its handler. An attempt of a lost owner is read again
+//! now and then: its end may come into sight. What nobody ends counts as interrupted when the deadline has passed.
+
+use crate::model::{CloseReason, FactRow, Place, Started, Wall, limits};
+
+use super::Engine;
+use super::effect::Effect;
+use super::fold::Counts;
+use super::window::Status;
+
+/// Time past a lost owner's deadline before its attempt counts as interrupted, in milliseconds.
+const HOLD_MARGIN_MS: i64 = 100;
+const HOLD_READ_FIRST_MS: i64 = 200;
+const HOLD_READ_MS_MAX: i64 = 2_000;
+
+/// An attempt without an answer: its queue waits until the deadline.
+#[derive(Debug)]
+pub(super) struct Hold {
+    pub(super) started: Started,
+    /// Of a lost owner: its end may still come into sight.
+    read_at: Option<Wall>,
+    read_step_ms: i64,
+}
+
+impl Hold {
+    fn ends_at(&self) -> Wall {
+        if planted!(HoldEndsEarly) {
+            return Wall(self.started.at.0.midpoint(self.started.deadline.0));
+        }
+        self.started.deadline.plus_ms(HOLD_MARGIN_MS)
+    }
+
+    pub(super) fn next(&self) -> Wall {
+        self.read_at.map_or(self.ends_at(), |at| at.min(self.ends_at()))
+    }
+}
+
+impl Engine {
+    /// A call of our own was broken off: its handler may still be at work, so the queue waits for its deadline.
+    pub(super) fn hold_own(&mut self, seq: u64) {
+        let Some(attempt) = self.attempts.open.remove(&seq) else { return };
+        self.attempts.deadlines.remove(&(attempt.deadline, seq));
+        self.free_slot(&attempt.content.handler);
+        if attempt.leftover {
+            return;
+        }
+        self.set_status(attempt.place, Status::Held);
+        if planted!(RerunAfterLapse) {
+            if let Some(task) = self.window.get_mut(attempt.place) {
+                task.counts = Counts::after_interruption(&attempt.started);
+            }
+            return self.back_in_line(attempt.place);
+        }
+        let hold = Hold { started: attempt.started, read_at: None, read_step_ms: 0 };
+        self.attempts.holds.insert(attempt.place, hold);
+    }
+
+    /// A lost owner's attempt is open: its end may still come into sight.
+    pub(super) fn hold_lost(&mut self, place: Place, started: Started) {
+        let read_at = Some(self.now.wall.plus_ms(HOLD_READ_FIRST_MS));
+        self.attempts.holds.insert(place, Hold { started, read_at, read_step_ms: HOLD_READ_FIRST_MS });
+    }
+
+    /// Re-reads the facts of held attempts, and ends those whose deadline has passed.
+    pub(super) fn end_holds(&mut self) {
+        let now = self.now.wall;
+        if !self.ownership.valid(self.now.boot) || self.attempts.next_hold().is_none_or(|at| at > now) {
+            return;
+        }
+        let (mut over, mut reads) = (Vec::new(), Vec::new());
+        for (place, hold) in &mut self.attempts.holds {
+            if hold.ends_at() <= now {
+                over.push(*place);
+            } else if hold.read_at.is_some_and(|at| at <= now) {
+                reads.push(*place);
+                hold.read_step_ms = (hold.read_step_ms * 2).min(HOLD_READ_MS_MAX);
+                hold.read_at = Some(now.plus_ms(hold.read_step_ms));
+            }
+        }
+        for place in reads {
+            let ticket = self.ticket();
+            self.effects.push_back(Effect::ReadFacts(ticket, place));
+        }
+        for place in over {
+            self.interrupt(place);
+        }
+    }
+
+    fn interrupt(&mut self, place: Place) {
+        let Some(hold) = self.attempts.holds.remove(&place) else { return };
+        let Some(task) = self.window.get_mut(place) else { return };
+        task.counts = Counts::after_interruption(&hold.started);
+        if task.mark.is_some() || task.counts.interruptions >= limits::INTERRUPTIONS_MAX {
+            self.close(place, CloseReason::Interrupted);
+        } else {
+            self.back_in_line(place);
+        }
+    }
+
+    pub(super) fn held_facts_read(&mut self, place: Place, rows: &[FactRow]) {
+        let Some(hold) = self.attempts.holds.get(&place) else { return };
+        let folded = super::fold(rows.iter().map(|row| &row.fact), self.commit.applied_to());
+        match folded.next() {
+            super::Next::Open(started) if started == hold.started => {}
+            super::Next::Open(started) => self.hold_lost(place, started),
+            super::Next::Finished(_) => self.finish(place),
+            super::Next::Run(_) if self.window.get(place).is_some_and(|task| task.mark.is_some()) => {
+                self.finish(place);
+            }
+            super::Next::Run(counts) => {
+                self.attempts.holds.remove(&place);
+                if let Some(task) = self.window.get_mut(place) {
+                    task.counts = counts;
+                }
+                self.back_in_line(place);
+            }
+        }
+    }
+}

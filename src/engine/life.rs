@@ -1,0 +1,148 @@
+//! The lives of a shard within one engine: assigned, fenced, lapsed and regained, let go, forgotten.
+//!
+//! What the lease says is carried out here; the lease itself is `ownership`. Letting go in order writes down what was
+//! applied and then releases. Forgetting drops every task, never a call under way: its end is still written.
+
+use crate::model::{OwnerUuid, Place, Wall};
+
+use super::commit::Commit;
+use super::effect::{Effect, Observation};
+use super::input::Budget;
+use super::intake::Intake;
+use super::late::Late;
+use super::ownership::Turn;
+use super::queue::Queues;
+use super::scout::Scout;
+use super::window::Window;
+use super::{Engine, Stage};
+
+impl Engine {
+    pub(super) fn assigned(&mut self, owner: OwnerUuid) {
+        self.random ^= owner as u64;
+        self.gap_since.get_or_insert(self.now.boot);
+        if self.ownership.assign(owner, self.now.boot) && self.stage != Stage::Out {
+            self.resume_intake();
+        }
+    }
+
+    pub(super) fn revoked(&mut self) {
+        self.ownership.unassign();
+        self.stop_intake();
+        if self.ownership.give_up_early() {
+            self.reset();
+            return;
+        }
+        if self.ownership.phase_word() != "releasing" {
+            self.let_go();
+        }
+    }
+
+    pub(super) fn lost(&mut self) {
+        self.ownership.unassign();
+        self.stop_intake();
+        if self.ownership.give_up_early() {
+            self.reset();
+        }
+    }
+
+    pub(super) fn set_budget(&mut self, budget: Budget) {
+        self.budget = Budget { tasks: budget.tasks.max(1), ..budget };
+        self.window.set_budget(self.budget.tasks);
+    }
+
+    pub(super) fn turn(&mut self, turn: Turn) {
+        match turn {
+            Turn::Nothing => {}
+            Turn::Load => self.begin_load(),
+            Turn::Fenced => self.fenced(),
+            Turn::Lapsed(cause) => self.lapsed(cause),
+            Turn::Regained(lapse_ms) => self.regained(lapse_ms),
+            Turn::Released => {
+                self.reset();
+                if self.ownership.assigned() {
+                    let uuid = OwnerUuid::from(self.draw()) << 64 | OwnerUuid::from(self.draw());
+                    self.ownership.assign(uuid, self.now.boot);
+                }
+            }
+        }
+    }
+
+    fn fenced(&mut self) {
+        self.observe(Observation::LeaseLost("fenced"));
+        for seq in self.attempts.running() {
+            self.effects.push_back(Effect::BreakOff(seq));
+        }
+        for handler in self.attempts.slots() {
+            self.free_slot(&handler);
+        }
+        self.attempts.clear();
+        self.writes.clear();
+        self.reset();
+        if self.ownership.assigned() {
+            self.effects.push_back(Effect::Rejoin);
+        } else {
+            self.ownership.give_up_early();
+        }
+    }
+
+    fn lapsed(&mut self, cause: &'static str) {
+        self.gap_since.get_or_insert(self.now.boot);
+        self.observe(Observation::LeaseLost(cause));
+        for seq in self.attempts.running() {
+            self.effects.push_back(Effect::BreakOff(seq));
+            self.hold_own(seq);
+        }
+    }
+
+    fn regained(&mut self, lapse_ms: u64) {
+        if lapse_ms > 1_000 && matches!(self.stage, Stage::CatchingUp | Stage::Running) {
+            self.stage = Stage::CatchingUp;
+            self.begin_catch_up();
+        } else {
+            self.end_gap();
+        }
+    }
+
+    /// Nothing starts any more; what was applied is written down, then the shard is released.
+    fn let_go(&mut self) {
+        self.gap_since = None;
+        let loaded = matches!(self.stage, Stage::CatchingUp | Stage::Running);
+        if loaded && self.ownership.valid(self.now.boot) {
+            self.ownership.stop();
+            self.commit.close();
+            self.write_progress();
+        } else {
+            self.ownership.stop();
+            self.finish_letting_go();
+        }
+    }
+
+    pub(super) fn finish_letting_go(&mut self) {
+        self.effects.push_back(Effect::StopFetch);
+        self.ownership.release(self.now.boot);
+        self.reset();
+    }
+
+    /// Forgets the shard's tasks. Calls under way go on, and their ends are still written.
+    pub(super) fn reset(&mut self) {
+        self.stage = Stage::Out;
+        self.life_began = self.tickets;
+        self.writes.forget_batches();
+        self.intake = Intake::default();
+        self.commit = Commit::default();
+        for handler in self.window.fetching() {
+            self.free_slot(&handler);
+        }
+        self.window = Window::new(Place::start_of(Wall::MIN), self.budget.tasks);
+        self.scout = Scout::default();
+        self.queues = Queues::default();
+        for (handler, change) in self.lines.clear() {
+            self.slot_effect(handler, change);
+        }
+        self.attempts.let_go();
+        self.late = Late::default();
+        self.load_retry = None;
+        self.catch_up_since = None;
+        self.gap_since = None;
+    }
+}

@@ -1,0 +1,58 @@
+//! Memory that is short: the loader takes in what fits, and gives nothing back that it would read again at once.
+
+use std::sync::Arc;
+
+use super::rig::Rig;
+use crate::engine::{Budget, CallEnd, Input};
+use crate::model::{Outcome, Payload, TaskContent};
+
+/// Tasks that wait in queues of their own, ready, when another owner with room for six takes over.
+fn taken_over(tasks: usize, payload_bytes: usize) -> Rig {
+    let mut rig = Rig::running();
+    rig.no_slots = true;
+    let payload: Arc<[u8]> = vec![b' '; payload_bytes].into();
+    let large = |content| TaskContent { payload: Payload::Inline(payload.clone()), ..content };
+    (0..tasks).for_each(|n| rig.schedule_with(&format!("q{n:02}"), "t", 0, large));
+    rig.run(1_000);
+    rig.budget = 6;
+    (rig.most_in_memory, rig.no_slots) = (0, false);
+    rig.take_over(2);
+    rig
+}
+
+/// Ends every call as it comes; gives how many there were.
+fn drain(rig: &mut Rig) -> usize {
+    let mut ended = 0;
+    while !rig.calls.is_empty() {
+        rig.end_call(CallEnd::of(Outcome::Succeeded));
+        ended += 1;
+    }
+    ended
+}
+
+#[test]
+fn a_page_brings_no_more_tasks_than_fit() {
+    let mut rig = taken_over(30, 2);
+    assert_eq!(rig.most_in_memory, 6);
+    assert_eq!(drain(&mut rig), 30);
+    assert_eq!(rig.most_in_memory, 6);
+}
+
+#[test]
+fn a_task_larger_than_all_of_memory_is_loaded_and_runs() {
+    let mut rig = taken_over(3, 8 * 1024);
+    assert_eq!(rig.most_in_memory, 1);
+    assert_eq!(drain(&mut rig), 3);
+}
+
+#[test]
+fn a_smaller_share_of_memory_makes_tasks_leave_that_are_loaded_again() {
+    let mut rig = Rig::running();
+    rig.no_slots = true;
+    (0..30).for_each(|n| rig.schedule(&format!("q{n:02}"), "t", 0));
+    rig.give(Input::Budget(Budget { tasks: 6, ..Budget::default() }));
+    assert_eq!(rig.engine.tasks_in_memory(), 6);
+    rig.no_slots = false;
+    rig.take_over(2);
+    assert_eq!(drain(&mut rig), 30);
+}
