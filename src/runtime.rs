@@ -206,15 +206,25 @@ impl Service {
 
     async fn follow_assignment(self) {
         while let Some(change) = self.shared.consumer.assignment().await {
-            tracing::info!(?change, "assignment");
+            tracing::debug!(?change, "assignment");
             match change {
                 Assignment::Assigned(shards) => {
+                    tracing::info!(shards = shards.len(), "shards assigned");
                     for shard in shards {
                         self.assign(shard);
                     }
                 }
-                Assignment::Revoked(shards) => self.tell(&shards, || Input::Revoked),
-                Assignment::Lost(shards) => self.tell(&shards, || Input::Lost),
+                Assignment::Revoked(shards) => {
+                    tracing::info!(shards = shards.len(), "shards revoked");
+                    self.tell(&shards, || Input::Revoked);
+                }
+                Assignment::Lost(shards) => {
+                    tracing::warn!(
+                        shards = shards.len(),
+                        "assignment lost: shards run on under their leases"
+                    );
+                    self.tell(&shards, || Input::Lost);
+                }
             }
             self.share_budget().await;
         }

@@ -107,7 +107,10 @@ impl Client {
         }
         let no_answer = error.is_timeout() && !error.is_connect();
         let exit = if no_answer { Exit::Timeout } else { Exit::Unavailable };
-        let why = std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
+        let mut why: &dyn std::error::Error = error;
+        while let Some(cause) = why.source() {
+            why = cause;
+        }
         let server = &self.server;
         exit.with(format!(
             "{server} does not answer ({why}): start one with `dueline dev`, or name another with --server"

@@ -60,7 +60,7 @@ fn greeting(listen: SocketAddr, data: &std::path::Path) -> String {
         "dueline dev: listening on http://{address}{everywhere}, keeping everything in {data}\n\
          \n\
          Schedule a task that runs in 5 seconds (it shows up here as a log line):\n\
-         \n  curl -sS http://{address}/v1/tasks -H 'content-type: application/json' \\\n    \
+         \n  curl -sS http://{address}/v1/tasks -H 'content-type: application/json' -H 'prefer: wait=5' \\\n    \
          -d '{{\"queue\":\"greetings\",\"id\":\"hello\",\"delay\":\"5s\",\"handler\":\"log\",\"payload\":{{\"text\":\"hello\"}}}}'\n\
          \n  dueline task schedule --server http://{address} --queue greetings --delay 5s --handler log --payload '{{\"text\":\"hi\"}}'\n\
          \n\

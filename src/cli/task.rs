@@ -127,7 +127,13 @@ fn decided(format: Format, answer: &Value) -> anyhow::Result<()> {
         let decision = &answer["decision"];
         let word = decision["decision"].as_str().unwrap_or("accepted");
         let due = decision["due_at"].as_str().map(|at| format!(", due at {at}")).unwrap_or_default();
-        format!("{word}: queue {}, id {}{due}\n", text(&answer["queue"]), text(&answer["id"]))
+        let (queue, id) = (text(&answer["queue"]), text(&answer["id"]));
+        let hint = if word == "repeated" {
+            format!("nothing changed: the same came within 24 hours; see dueline task show {queue} {id}\n")
+        } else {
+            String::new()
+        };
+        format!("{word}: queue {queue}, id {id}{due}\n{hint}")
     })
 }
 

@@ -1,7 +1,8 @@
-//! What engines observe, told to metrics and logs. Payloads are never logged; single tasks only at DEBUG.
+//! What engines observe, told to metrics and logs. Payloads are never logged; single tasks at DEBUG,
+//! and dead ones and failed attempts at WARN, each at most every 10 s.
 
 use crate::engine::Observation;
-use crate::model::{CloseReason, Decision, MarkKind, Shard};
+use crate::model::{CloseReason, Decision, MarkKind, Outcome, Shard};
 
 use super::Shared;
 
@@ -10,17 +11,30 @@ impl Shared {
         self.rejoin.notify_one();
     }
 
+    /// Whether a trouble is to be logged now, with how often it came.
+    fn told(&self, what: &'static str) -> Option<u64> {
+        self.troubles.count(what, self.clock.now().boot)
+    }
+
     pub(super) fn observe(&self, shard: Shard, observation: &Observation) {
         let metrics = &self.metrics;
         let shard = shard.0;
         match observation {
             Observation::AttemptEnded { handler, outcome, run_ms } => {
                 metrics.attempt_ended(handler, *outcome, *run_ms as f64 / 1e3);
+                let has_failed = matches!(outcome, Outcome::Retryable | Outcome::TimedOut | Outcome::Fatal);
+                if has_failed && let Some(times) = self.told("attempt failed") {
+                    tracing::warn!(%handler, outcome = outcome.word(), times, "attempt failed: task show has the error");
+                }
             }
             Observation::Closed { reason, key, handler } => {
                 metrics.closed(*reason);
                 if !matches!(reason, CloseReason::Expired | CloseReason::Skipped) {
                     metrics.dead_letter(handler);
+                    if let Some(times) = self.told("task dead") {
+                        let reason = reason.word();
+                        tracing::warn!(queue = %key.queue, id = %key.id, %handler, reason, times, "task is dead");
+                    }
                 }
                 tracing::debug!(shard, queue = %key.queue, id = %key.id, reason = reason.word(), "task closed");
             }
@@ -57,7 +71,7 @@ impl Shared {
             }
             Observation::Trouble { what, detail } => {
                 // In an outage every shard has the same trouble many times a second.
-                if let Some(times) = self.troubles.count(what, self.clock.now().boot) {
+                if let Some(times) = self.told(what) {
                     tracing::warn!(shard, what, detail, times, "trying again");
                 }
             }

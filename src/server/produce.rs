@@ -242,7 +242,9 @@ async fn too_late(app: &App, key: &TaskKey) -> Problem {
 fn why_too_late(state: &str) -> &'static str {
     let is = |other: TaskState| state == other.word();
     match state {
-        _ if is(TaskState::Cancelled) => "is cancelled and will not run: schedule it again if it shall",
+        _ if is(TaskState::Cancelled) => {
+            "is cancelled already and will not run; to have it run, schedule it under another id"
+        }
         _ if is(TaskState::Running) => "has started and is running",
         _ if is(TaskState::Retrying) => "has started: it is between two attempts",
         _ if is(TaskState::Succeeded) => "has ended: it succeeded",

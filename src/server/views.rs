@@ -320,7 +320,7 @@ impl ReasonView {
             }
             Explanation::Running => ReasonView::new("running", "It is running.".to_owned(), None),
             Explanation::NotPending => {
-                ReasonView::new("finished", "Nothing is to be done for it.".to_owned(), None)
+                ReasonView::new("finished", "It has ended; `task show` has its attempts.".to_owned(), None)
             }
         }
     }
