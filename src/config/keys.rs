@@ -83,7 +83,7 @@ pub(super) static KEYS: &[Key] = &[
     key(
         "kafka.buffer_bytes",
         Integer { min: 1 << 20, max: 8 << 30 },
-        Text("134217728"),
+        Text("33554432"),
         "Records fetched ahead, for all shards of the instance together",
     ),
     key(

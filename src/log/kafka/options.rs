@@ -100,7 +100,7 @@ impl Options {
             protocol: Protocol::Classic,
             prefix: "dueline".into(),
             message_timeout: Duration::from_secs(30),
-            buffer_bytes: 128 << 20,
+            buffer_bytes: 32 << 20,
             librdkafka: BTreeMap::new(),
             producer: BTreeMap::new(),
             consumer: BTreeMap::new(),
