@@ -225,7 +225,7 @@ impl Builder {
             metrics: metrics.clone(),
             rules: rules.clone(),
             cluster: cluster.clone(),
-            options: options_of(&self.config),
+            options: runtime::Options { sole_owner: backends.embedded.is_some(), ..options_of(&self.config) },
         });
         let config = self.config;
         Ok(Node { inner: Arc::new(Inner { config, service, backends, registry, metrics, rules, cluster }) })
@@ -281,5 +281,6 @@ fn options_of(config: &Config) -> runtime::Options {
         look_ahead_ms: limits::LOOK_AHEAD_MS,
         repeat_window_ms: i64::try_from(config.retention.repeat_window_ms).unwrap_or(i64::MAX),
         prefix: config.topics.prefix.clone(),
+        sole_owner: false,
     }
 }

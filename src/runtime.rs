@@ -78,6 +78,8 @@ pub struct Options {
     pub repeat_window_ms: i64,
     /// Topic names' prefix.
     pub prefix: String,
+    /// No other process can own a shard (the embedded store is locked): a jump of the clock ends no lease.
+    pub sole_owner: bool,
 }
 
 /// What actors share.

@@ -275,7 +275,7 @@ impl Engine {
         let calling = |attempt: &&Attempt| attempt.phase == Phase::Calling;
         let Some(attempt) = self.attempts.open.get(&seq).filter(calling) else { return };
         if end.fenced {
-            end.after_ms = Some(fenced_wait_ms(&attempt.started));
+            end.after_ms = Some(fenced_wait_ms(&attempt.started, attempt.previous));
             self.ownership.doubt(self.now.boot);
         }
         self.end(seq, end);

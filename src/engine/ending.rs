@@ -9,8 +9,11 @@ const ABORTED_WAIT_MS: u64 = 1_000;
 const FENCED_WAIT_MS_MAX: u64 = 300_000;
 
 /// Before a handler that refused the token is called again: longer each time, for it may refuse for ever, and every
-/// attempt leaves its facts in the store.
-pub(super) fn fenced_wait_ms(started: &Started) -> u64 {
+/// attempt leaves its facts in the store. Not counted apart: what neither failed nor lost its owner is taken for one.
+pub(super) fn fenced_wait_ms(started: &Started, previous: Option<Outcome>) -> u64 {
+    if previous != Some(Outcome::Aborted) {
+        return ABORTED_WAIT_MS;
+    }
     let not_failed = started.attempt.saturating_sub(1 + started.failures + started.interruptions);
     (ABORTED_WAIT_MS << not_failed.min(10)).min(FENCED_WAIT_MS_MAX)
 }

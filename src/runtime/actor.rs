@@ -143,7 +143,7 @@ impl Actor {
         }
         let now = self.shared.clock.now();
         let jumps = self.shared.clock.jumps();
-        if jumps != std::mem::replace(&mut self.clock_jumps, jumps) {
+        if jumps != std::mem::replace(&mut self.clock_jumps, jumps) && !self.shared.options.sole_owner {
             self.engine.handle(now, Input::ClockJumped);
         }
         self.engine.handle(now, input);

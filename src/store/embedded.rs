@@ -120,7 +120,8 @@ fn encode_all(rows: &[Row]) -> Result<(Vec<Encoded>, usize), Error> {
     let mut encoded = Vec::with_capacity(rows.len());
     for (index, row) in rows.iter().enumerate() {
         if let Row::Event(row) = row {
-            let key = keys::task(&row.key).into();
+            let key: fjall::Slice = keys::task(&row.key).into();
+            bytes += key.len();
             encoded.push(Encoded { table: Table::TaskEvent, key, data: fjall::Slice::empty() });
         }
         let row = encode(row);

@@ -91,6 +91,7 @@ async fn start_with(
             look_ahead_ms: limits::LOOK_AHEAD_MS,
             repeat_window_ms: limits::REPEAT_WINDOW_MS,
             prefix: "dueline".into(),
+            sole_owner: true,
         },
     };
     Running { service: Service::start(parts), producer, ran }

@@ -116,7 +116,10 @@ impl Engine {
     fn fetch_task(&mut self, queue: QueueName, pointer: Pointer) {
         let ticket = self.ticket();
         if let Some(late) = self.late.queues.get_mut(&queue) {
-            late.fetching.insert(pointer);
+            late.known.remove(&pointer);
+            if !late.fetching.insert(pointer) {
+                return;
+            }
         }
         self.effects.push_back(Effect::ReadFacts(ticket, pointer.place()));
         self.late.reads.insert(ticket, Read::Facts { queue, pointer, outdated: false });
@@ -166,7 +169,10 @@ impl Engine {
         late.fetching.remove(&pointer);
         match read {
             Err(failure) => {
-                late.known.insert(pointer);
+                // What is named still is: a pointer stands in one set at a time.
+                if !late.named.contains(&pointer) {
+                    late.known.insert(pointer);
+                }
                 self.read_failed("late task read", failure);
             }
             Ok(_) if outdated => self.fetch_task(queue.clone(), pointer),
@@ -183,6 +189,10 @@ impl Engine {
     /// A task known by pointer comes back, unless it is finished or the loader brings it.
     fn take_late(&mut self, queue: &QueueName, pointer: Pointer, rows: &[FactRow]) {
         let place = pointer.place();
+        // Counted as held while it comes: the queue is not late no more on its account.
+        if let Some(late) = self.late.queues.get_mut(queue) {
+            late.held.insert(pointer);
+        }
         if !rows.is_empty() && self.window.covers(place) {
             self.load_task(rows, &PageNotes::default());
         }
@@ -196,12 +206,12 @@ impl Engine {
         }
         if let Some(late) = self.late.queues.get_mut(queue) {
             if is_back {
-                late.held.insert(pointer);
                 if stands_first && late.unseen_to.is_some_and(|to| place.ready_at < to) {
                     let standing = pointer.standing();
                     late.found = Some(late.found.map_or(standing, |found| found.min(standing)));
                 }
             } else {
+                late.held.remove(&pointer);
                 late.ends += 1;
             }
         }
@@ -233,7 +243,8 @@ fn take_page(
     late.unread = next.into_iter().chain(page.left).min();
     let unread = late.unread;
     let before = |pointer: &Pointer| unread.is_none_or(|unread| pointer.standing() < unread);
-    let new = pointers.into_iter().filter(|pointer| before(pointer) && !late.fetching.contains(pointer));
+    let is_new = |pointer: &Pointer| !late.fetching.contains(pointer) && !late.named.contains(pointer);
+    let new = pointers.into_iter().filter(|pointer| before(pointer) && is_new(pointer));
     let new: Vec<Pointer> = new.collect();
     late.known.extend(new);
 }

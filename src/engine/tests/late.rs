@@ -293,6 +293,37 @@ fn an_attempt_behind_a_task_whose_cancel_is_to_be_applied_again_holds_its_queue(
 }
 
 #[test]
+fn a_read_that_fails_after_a_takeover_loses_no_task_and_runs_none_twice() {
+    for (fail_every, tasks) in [(2, 1), (2, 6), (2, 10_000), (3, 1), (3, 10_000)] {
+        let mut rig = Rig::running_with(small());
+        rig.schedule_with("q", "long", 0, |content| TaskContent { timeout_ms: Some(600_000), ..content });
+        (0..20).for_each(|n| rig.schedule("q", &format!("t{n}"), 0));
+        rig.run(120_000);
+        (0..20).for_each(|n| rig.schedule("q", &format!("early{n}"), -600_000));
+        rig.run(120_000);
+        rig.fail_every = fail_every;
+        rig.budget = tasks;
+        rig.take_over(2);
+        rig.give(crate::engine::Input::Budget(budget(tasks)));
+        let mut ids = Vec::new();
+        for owner in 3..60 {
+            until_called(&mut rig);
+            for _ in 0..3 {
+                if !rig.calls.is_empty() {
+                    ids.push(rig.end_call(succeeded()).key.id.to_string());
+                }
+            }
+            rig.take_over(owner);
+            rig.give(crate::engine::Input::Budget(budget(tasks)));
+        }
+        ids.sort();
+        ids.dedup();
+        assert_eq!(ids.len(), 41, "{fail_every} {tasks}: {ids:?}");
+        assert_eq!(rig.engine.late_queues(), 0);
+    }
+}
+
+#[test]
 fn nothing_starts_before_the_own_list_counts() {
     let mut rig = behind_a_blocked_head(small(), 20);
     rig.run(120_000);

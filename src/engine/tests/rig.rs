@@ -34,6 +34,9 @@ pub(super) struct Rig {
     pub(super) all_calls: Vec<CallOrder>,
     /// Answers about facts are kept here while this is some.
     pub(super) held_facts: Option<Vec<Input>>,
+    /// Of reads of facts and pointers every so-manieth fails; 0 = none.
+    pub(super) fail_every: usize,
+    asked: usize,
     /// Progress is not written while this is true.
     pub(super) hold_progress: bool,
     /// What every owner may hold in memory.
@@ -81,6 +84,8 @@ impl Rig {
             most_in_memory: 0,
             all_calls: Vec::new(),
             held_facts: None,
+            fail_every: 0,
+            asked: 0,
             hold_progress: false,
             budget: limits::TASKS_IN_MEMORY,
             ms: 0,
@@ -158,6 +163,11 @@ impl Rig {
         self.give(Input::Tick);
     }
 
+    fn fails(&mut self) -> bool {
+        self.asked += 1;
+        self.fail_every > 0 && self.asked.is_multiple_of(self.fail_every)
+    }
+
     fn answer(&mut self, effect: Effect) -> Option<Input> {
         Some(match effect {
             Effect::ReadOwner => Input::OwnerRead(Ok(self.owner.clone())),
@@ -212,6 +222,12 @@ impl Rig {
                 }
                 self.reads += rows.len();
                 Input::Sliced(ticket, Ok((rows, places.next().map(|(place, _)| *place))))
+            }
+            Effect::ReadFacts(ticket, place) if self.fails() => {
+                Input::FactsRead(ticket, place, Err(Failure::Unavailable("not now".into())))
+            }
+            Effect::ReadPointers(ticket, _) if self.fails() => {
+                Input::PointersRead(ticket, Err(Failure::Unavailable("not now".into())))
             }
             Effect::ReadFacts(ticket, place) => {
                 self.reads += 1;

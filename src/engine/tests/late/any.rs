@@ -178,9 +178,10 @@ fn may_surface(row: &Row) -> bool {
 }
 
 /// Runs the steps, then lets everything end: nothing may be left.
-fn check(steps: &[Step], options: Options, budget: usize, timeout_ms: u64) -> Rig {
+fn check(steps: &[Step], options: Options, budget: usize, timeout_ms: u64, fail_every: usize) -> Rig {
     let mut rig = Rig::running_with(options);
     rig.budget = budget;
+    rig.fail_every = fail_every;
     rig.give(crate::engine::Input::Budget(super::budget(budget)));
     let mut run = Run {
         rig,
@@ -246,7 +247,7 @@ fn a_start_that_surfaces_after_the_end_before_it_was_read_runs_nothing_again() {
         Step::Run(0),
         schedule(),
     ];
-    let rig = check(&steps, options(1, 2), 6, 10_000);
+    let rig = check(&steps, options(1, 2), 6, 10_000, 0);
     let called: Vec<&str> = rig.all_calls.iter().map(|call| call.key.id.as_str()).collect();
     assert_eq!(called, ["t0", "t2", "t3", "t3"], "the last owner was lost with t3 under way");
     let (_, facts) = rig.facts.iter().find(|(place, _)| place.version == Version(3)).expect("it is stored");
@@ -276,7 +277,7 @@ fn a_list_that_is_written_anew_without_a_row_counts_too() {
         Step::Run(800),
         Step::Cancel(0),
     ];
-    check(&steps, options(4, 7), 10_000, 10_000);
+    check(&steps, options(4, 7), 10_000, 10_000, 0);
 }
 
 fn task_of(facts: &[Fact], of: &crate::model::QueueName) -> Option<(TaskId, Wall)> {
@@ -295,7 +296,8 @@ proptest! {
         late_rows in 2usize..12,
         budget in prop_oneof![Just(6usize), Just(10_000)],
         timeout_ms in prop_oneof![Just(10_000u64), Just(30_000)],
+        fail_every in prop_oneof![Just(0usize), Just(2), Just(3)],
     ) {
-        check(&steps, options(queue_tasks_max, late_rows), budget, timeout_ms);
+        check(&steps, options(queue_tasks_max, late_rows), budget, timeout_ms, fail_every);
     }
 }
