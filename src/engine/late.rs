@@ -180,6 +180,12 @@ impl Late {
         self.queues.get(queue).and_then(LateQueue::barrier)
     }
 
+    /// Whether an attempt of an owner before may be open in a queue that is not known yet. No row of the list that
+    /// begins earlier may be written then: the next owner would look for that attempt behind what begins the row.
+    fn is_closed(&self, queue: &QueueName) -> bool {
+        self.queues.get(queue).is_some_and(LateQueue::is_closed)
+    }
+
     /// Whether pointers are being written: room in memory is on its way.
     pub(super) fn is_asking(&self) -> bool {
         !self.asking.is_empty()
@@ -206,6 +212,9 @@ impl Engine {
 
     /// Tasks of a queue beyond the first `max` get a pointer, and leave memory when they have one.
     fn trim(&mut self, name: &QueueName, max: usize) -> bool {
+        if self.late.is_closed(name) {
+            return false;
+        }
         let Some(queue) = self.queues.by_name.get(name) else { return false };
         let (candidate, excess) = (queue.candidate, queue.places().skip(max).collect::<Vec<_>>());
         let mut changed = false;
@@ -258,6 +267,9 @@ impl Engine {
         let Some(task) = self.window.get_mut(place).filter(|task| task.pointer == Written::No) else {
             return;
         };
+        if self.late.is_closed(&task.key.queue) {
+            return;
+        }
         task.pointer = Written::Asked(asked);
         let (queue, pointer) = (task.key.queue.clone(), Pointer::of(task.due_at, place));
         self.late.asking.insert(place);
