@@ -20,7 +20,7 @@ pub type Answer<T> = BoxFuture<'static, Result<T, Error>>;
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// Not reachable or not answered in time. Try again.
-    #[error("the log (Kafka) is not answering: {0}")]
+    #[error("the log is not answering: {0}")]
     Unavailable(String),
     /// The shard is not assigned to this instance (any more).
     #[error("shard {} is not assigned here", .0.0)]

@@ -25,7 +25,7 @@ pub type Answer<T> = BoxFuture<'static, Result<T, Error>>;
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// Not answered in time or not reachable: it may have applied. Send the same again.
-    #[error("the store (Cassandra) is not answering: {0}")]
+    #[error("the store is not answering: {0}")]
     Unavailable(String),
     /// The store refuses this very row, and would take others (too large for it, for example).
     #[error("store refuses row {index}: {detail}")]

@@ -117,6 +117,16 @@ async fn of_changes_to_one_row_in_one_batch_the_last_that_applies_stays() {
     assert_last(&open(&dir)).await;
 }
 
+#[tokio::test]
+async fn a_directory_of_another_format_is_refused() {
+    let dir = directory();
+    let store = open(&dir);
+    store.db.tables().meta.insert([super::tag::FORMAT], [255]).expect("it is written");
+    drop(store);
+    let refused = Database::open(&Options::at(dir.path())).err().expect("no build reads it");
+    assert!(refused.to_string().contains("this build reads format"), "{refused}");
+}
+
 async fn assert_last(store: &EmbeddedStore) {
     assert_eq!(store.progress(Shard(0)).await.expect("it answers"), Some(progress(1, 199)));
     assert_eq!(store.owner(Shard(0)).await.expect("it answers").epoch, Epoch(50));

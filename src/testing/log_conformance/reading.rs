@@ -3,7 +3,7 @@
 use futures::FutureExt;
 
 use super::{BYTES_MAX, Bench, Installation, message, read_on, soon, texts, values};
-use crate::log::Error;
+use crate::log::{Answer, Error, Record};
 use crate::model::Shard;
 
 const SOUGHT: &str = "an assigned shard can be sought";
@@ -76,12 +76,18 @@ async fn a_fetch_keeps_its_bounds(bench: &Bench) {
     }
 }
 
-async fn a_fetch_at_the_end_waits_for_the_next_record(bench: &Bench) {
-    let shard = Shard(0);
+/// A fetch at the end of the log, which waits.
+async fn waiting_fetch(bench: &Bench, shard: Shard) -> Answer<Vec<Record>> {
     let next = bench.next(shard).await;
     bench.consumer.seek(shard, next).await.expect(SOUGHT);
     let mut fetch = bench.consumer.fetch(shard, 10, BYTES_MAX);
     assert!((&mut fetch).now_or_never().is_none(), "nothing is there to be read");
+    fetch
+}
+
+async fn a_fetch_at_the_end_waits_for_the_next_record(bench: &Bench) {
+    let shard = Shard(0);
+    let fetch = waiting_fetch(bench, shard).await;
     let written = bench.write(shard, &values("late", 1)).await;
     let read = soon("the late record comes", fetch).await.expect("a shard is read");
     assert_eq!(read[0].offset, written[0].offset, "the waiting fetch brings the next record");
@@ -89,10 +95,7 @@ async fn a_fetch_at_the_end_waits_for_the_next_record(bench: &Bench) {
 
 async fn a_fetch_that_is_dropped_takes_nothing(bench: &Bench) {
     let shard = Shard(0);
-    let next = bench.next(shard).await;
-    bench.consumer.seek(shard, next).await.expect(SOUGHT);
-    let mut dropped = bench.consumer.fetch(shard, 10, BYTES_MAX);
-    assert!((&mut dropped).now_or_never().is_none(), "nothing is there to be read");
+    let dropped = waiting_fetch(bench, shard).await;
     let sent = values("dropped", 3);
     bench.write(shard, &sent).await;
     drop(dropped);
