@@ -40,6 +40,10 @@ pub struct Args {
     /// Shards.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub shards: u32,
+    /// Calls of the handler that may run at once. A slot is held from before the start is stored until the call has
+    /// ended, so that with few the run measures how fast the store answers.
+    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub concurrency: u32,
     /// Tasks per second in `steady`.
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub rate: u64,

@@ -11,6 +11,7 @@ use futures::{StreamExt, stream};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::dispatch::in_process::{Context, Done};
+use crate::dispatch::registry::{Kind, Policy, Route};
 use crate::log::{Message, Target, Topic};
 use crate::model::{HandlerName, Misfire, OnConflict, Payload, TaskContent, Wall};
 use crate::node::Node;
@@ -57,7 +58,9 @@ pub(super) async fn run(args: &Args, site: &Site) -> anyhow::Result<Report> {
     let seen: Arc<Seen> = Arc::default();
     let noted = seen.clone();
     let sink = Sink::open(seen.clone()).await?;
-    let node = site.node(Some(sink.route("sink")?)).handler("noop", move |context: Context| {
+    let policy = Policy { concurrency: args.concurrency, ..Policy::default() };
+    let noop = Route { name: HandlerName::new("noop")?, policy, kind: Kind::InProcess };
+    let node = site.node([noop, sink.route("sink", policy)?]).handler("noop", move |context: Context| {
         note(&noted, &context);
         async { Ok(Done::Succeeded) }
     });

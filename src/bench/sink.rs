@@ -36,14 +36,14 @@ impl Sink {
     }
 
     /// The handler that calls it.
-    pub(super) fn route(&self, name: &str) -> anyhow::Result<Route> {
+    pub(super) fn route(&self, name: &str, policy: Policy) -> anyhow::Result<Route> {
         let kind = Kind::Http(http::Options {
             url: parse_url(&self.url)?,
             secrets: Vec::new(),
             statuses: http::StatusRules::default(),
             open_attempts: OpenAttempts::Wait,
         });
-        Ok(Route { name: HandlerName::new(name)?, policy: Policy::default(), kind })
+        Ok(Route { name: HandlerName::new(name)?, policy, kind })
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use crate::config::{Config, Dev};
+use crate::dispatch::registry::Route;
 use crate::node::Node;
 
 use super::Args;
@@ -70,10 +71,10 @@ impl Site {
         &self.config
     }
 
-    /// A node with one more handler than those of the configuration.
-    pub(super) fn node(&self, handler: Option<crate::dispatch::registry::Route>) -> crate::node::Builder {
+    /// A node with more handlers than those of the configuration.
+    pub(super) fn node(&self, handlers: impl IntoIterator<Item = Route>) -> crate::node::Builder {
         let mut config = self.config.clone();
-        config.handlers.extend(handler);
+        config.handlers.extend(handlers);
         Node::builder(config)
     }
 

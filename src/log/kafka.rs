@@ -19,6 +19,7 @@ mod options;
 mod producer;
 #[allow(unsafe_code)]
 mod raw;
+mod recall;
 mod shared;
 pub mod topics;
 

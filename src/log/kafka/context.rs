@@ -13,6 +13,7 @@ use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::RDKafkaRespErr;
 
+use super::recall::Recall;
 use super::shared::Shared;
 use crate::log::Assignment;
 use crate::model::Shard;
@@ -48,12 +49,18 @@ impl ClientContext for Plain {
 /// For the member of the group.
 pub(super) struct Context {
     shared: Arc<Shared>,
+    recall: Recall,
     retired: AtomicBool,
 }
 
 impl Context {
-    pub(super) fn new(shared: Arc<Shared>) -> Context {
-        Context { shared, retired: AtomicBool::new(false) }
+    pub(super) fn new(shared: Arc<Shared>, recall: Recall) -> Context {
+        Context { shared, recall, retired: AtomicBool::new(false) }
+    }
+
+    /// What brings forgotten brokers back.
+    pub(super) fn recall(&self) -> &Recall {
+        &self.recall
     }
 
     /// From now on callbacks only let go: the client is on its way out and another one has the board.
@@ -100,6 +107,7 @@ impl ClientContext for Context {
 
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::debug!(%error, reason, "kafka member");
+        self.recall.note(&error);
     }
 }
 

@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 use super::context::Plain;
 use super::options::Options;
 use super::raw::{self, Offsets, Upto};
+use super::recall::Recall;
 use super::shared::{Command, Shared};
 use super::{error, member};
 use crate::log::{End, Error, Topic};
@@ -54,9 +55,10 @@ impl Leaders {
             AdminClient::from_config_and_context(&options.admin_config(), Plain).map_err(error::creation)?;
         let (requests, waiting) = sync_channel(WAITING_MAX);
         let topic = Topic::Schedule.name(&options.prefix);
+        let asking = Asking { client, topic, recall: Recall::new(&options.brokers) };
         thread::Builder::new()
             .name("kafka-leaders".into())
-            .spawn(move || serve(&client, &topic, &waiting))
+            .spawn(move || asking.serve(&waiting))
             .map_err(|error| Error::Fatal(format!("no thread for Kafka's leaders: {error}")))?;
         Ok(Leaders { requests })
     }
@@ -81,37 +83,74 @@ fn closed() -> Error {
     Error::Unavailable("the client is closed".into())
 }
 
-fn serve(client: &AdminClient<Plain>, topic: &str, waiting: &Receiver<Request>) {
-    while let Ok(first) = waiting.recv() {
-        let mut ends: BTreeMap<Shard, Vec<oneshot::Sender<Result<End, Error>>>> = BTreeMap::new();
-        for request in std::iter::once(first).chain(waiting.try_iter().take(BATCH_MAX)) {
-            match request {
-                Request::End(shard, answer) => ends.entry(shard).or_default().push(answer),
-                Request::Check(positions, shared) => {
-                    shared.order(Command::Checked(check(client, topic, &positions)));
+/// What the thread asks with.
+struct Asking {
+    client: AdminClient<Plain>,
+    topic: String,
+    recall: Recall,
+}
+
+impl Asking {
+    fn serve(&self, waiting: &Receiver<Request>) {
+        while let Ok(first) = waiting.recv() {
+            let mut ends = Ends::new();
+            for request in std::iter::once(first).chain(waiting.try_iter().take(BATCH_MAX)) {
+                match request {
+                    Request::End(shard, answer) => ends.entry(shard).or_default().push(answer),
+                    Request::Check(positions, shared) => {
+                        shared.order(Command::Checked(self.check(&positions)));
+                    }
                 }
             }
+            if !ends.is_empty() {
+                self.answer_ends(ends);
+            }
         }
-        if !ends.is_empty() {
-            answer_ends(client, topic, ends);
+    }
+
+    fn answer_ends(&self, ends: Ends) {
+        let shards: Vec<Shard> = ends.keys().copied().collect();
+        let answer = self.ask(&shards, Upto::Stable);
+        for (shard, senders) in ends {
+            let end = answer
+                .as_ref()
+                .map_err(|text| Error::Unavailable(text.clone()))
+                .and_then(|offsets| end_of(offsets, shard));
+            for sender in senders {
+                // Nobody waits any more: nothing to be told.
+                let _ = sender.send(end.clone());
+            }
         }
+    }
+
+    fn check(&self, positions: &Positions) -> Checked {
+        let shards: Vec<Shard> = positions.iter().map(|(shard, _)| *shard).collect();
+        let offsets = self.ask(&shards, Upto::High)?;
+        let held = offsets.held.into_iter().filter_map(|(partition, held)| {
+            let (first, next) = held.ok()?;
+            Some((Shard(u32::try_from(partition).ok()?), (unsigned(first), unsigned(next))))
+        });
+        Ok(held.collect())
+    }
+
+    fn ask(&self, shards: &[Shard], upto: Upto) -> Result<Offsets, String> {
+        let client = self.client.inner();
+        self.recall.serve(client);
+        // An administrative request that waits for a broker which refuses connections keeps two threads of librdkafka
+        // busy with connecting, without any backoff. A question for metadata waits in peace.
+        let reach = Duration::from_millis(REACH_MS);
+        client.fetch_metadata(Some(&self.topic), reach).map_err(|error| {
+            // Nobody polls this client for "all brokers are down".
+            self.recall.lost();
+            error.to_string()
+        })?;
+        let partitions: Vec<i32> = shards.iter().map(|shard| member::partition_of(*shard)).collect();
+        raw::offsets(client, &self.topic, &partitions, upto, Duration::from_millis(ASK_MS))
+            .map_err(|code| code.to_string())
     }
 }
 
 type Ends = BTreeMap<Shard, Vec<oneshot::Sender<Result<End, Error>>>>;
-
-fn answer_ends(client: &AdminClient<Plain>, topic: &str, ends: Ends) {
-    let shards: Vec<Shard> = ends.keys().copied().collect();
-    let answer = ask(client, topic, &shards, Upto::Stable);
-    for (shard, senders) in ends {
-        let end =
-            answer.as_ref().map_err(|text| Error::Unavailable(text.clone())).and_then(|o| end_of(o, shard));
-        for sender in senders {
-            // Nobody waits any more: nothing to be told.
-            let _ = sender.send(end.clone());
-        }
-    }
-}
 
 fn end_of(offsets: &Offsets, shard: Shard) -> Result<End, Error> {
     let held = offsets.held.get(&member::partition_of(shard));
@@ -122,26 +161,6 @@ fn end_of(offsets: &Offsets, shard: Shard) -> Result<End, Error> {
     };
     let topic_id = offsets.topic_id.clone().map_err(|code| Error::Unavailable(code.to_string()))?;
     Ok(End { first: unsigned(first), next: unsigned(next), topic_id })
-}
-
-fn check(client: &AdminClient<Plain>, topic: &str, positions: &Positions) -> Checked {
-    let shards: Vec<Shard> = positions.iter().map(|(shard, _)| *shard).collect();
-    let offsets = ask(client, topic, &shards, Upto::High)?;
-    let held = offsets.held.into_iter().filter_map(|(partition, held)| {
-        let (first, next) = held.ok()?;
-        Some((Shard(u32::try_from(partition).ok()?), (unsigned(first), unsigned(next))))
-    });
-    Ok(held.collect())
-}
-
-fn ask(client: &AdminClient<Plain>, topic: &str, shards: &[Shard], upto: Upto) -> Result<Offsets, String> {
-    // An administrative request that waits for a broker which refuses connections keeps two threads of librdkafka busy
-    // with connecting, without any backoff. A question for metadata waits in peace.
-    let reach = Duration::from_millis(REACH_MS);
-    client.inner().fetch_metadata(Some(topic), reach).map_err(|error| error.to_string())?;
-    let partitions: Vec<i32> = shards.iter().map(|shard| member::partition_of(*shard)).collect();
-    raw::offsets(client.inner(), topic, &partitions, upto, Duration::from_millis(ASK_MS))
-        .map_err(|code| code.to_string())
 }
 
 fn unsigned(offset: i64) -> u64 {

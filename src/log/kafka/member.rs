@@ -26,6 +26,7 @@ use super::board::Taken;
 use super::context::Context;
 use super::leaders::Leaders;
 use super::options::Options;
+use super::recall::Recall;
 use super::shared::{Command, Shared};
 use super::{error, raw};
 use crate::log::{Assignment, Error, Record, Topic};
@@ -108,6 +109,7 @@ impl Member {
             if self.shared.take_broken() {
                 self.make_anew();
             }
+            self.client.context().recall().serve(self.client.client());
             self.obey();
             self.serve_places();
             self.serve_membership();
@@ -302,7 +304,7 @@ impl Member {
 }
 
 fn connect(options: &Options, shared: &Arc<Shared>, topic: &str) -> Result<BaseConsumer<Context>, Error> {
-    let context = Context::new(shared.clone());
+    let context = Context::new(shared.clone(), Recall::new(&options.brokers));
     let client = BaseConsumer::from_config_and_context(&options.consumer_config(), context)
         .map_err(error::creation)?;
     client.subscribe(&[topic]).map_err(|error| Error::Fatal(error.to_string()))?;

@@ -25,6 +25,7 @@ use rdkafka::types::RDKafkaErrorCode;
 use tokio::sync::{Notify, oneshot};
 
 use super::options::Options;
+use super::recall::Recall;
 use super::{context, error};
 use crate::log::{self, Answer, Error, Message, Target, Topic, Written};
 
@@ -265,6 +266,7 @@ fn serve(line: &Line, options: &Options, opened: &Receiver<()>) {
     while !matches!(opened.try_recv(), Err(TryRecvError::Disconnected)) {
         let client = line.client();
         client.poll(Duration::from_millis(IDLE_MS));
+        client.context().recall.serve(client.client());
         if client.context().has_failed() {
             drop(client);
             line.make_anew(options);
@@ -273,8 +275,12 @@ fn serve(line: &Line, options: &Options, opened: &Receiver<()>) {
 }
 
 fn connect(options: &Options, count: &Arc<Count>) -> Result<Arc<BaseProducer<Deliveries>>, Error> {
-    let deliveries =
-        Deliveries { count: count.clone(), client: OnceLock::new(), failed: AtomicBool::new(false) };
+    let deliveries = Deliveries {
+        count: count.clone(),
+        client: OnceLock::new(),
+        failed: AtomicBool::new(false),
+        recall: Recall::new(&options.brokers),
+    };
     let client = BaseProducer::from_config_and_context(&options.producer_config(), deliveries)
         .map_err(error::creation)?;
     let client = Arc::new(client);
@@ -287,6 +293,7 @@ struct Deliveries {
     count: Arc<Count>,
     client: OnceLock<Weak<BaseProducer<Deliveries>>>,
     failed: AtomicBool,
+    recall: Recall,
 }
 
 impl Deliveries {
@@ -313,6 +320,7 @@ impl ClientContext for Deliveries {
 
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::debug!(%error, reason, "kafka producer");
+        self.recall.note(&error);
         if error.rdkafka_error_code() == Some(RDKafkaErrorCode::Fatal) {
             self.fail();
         }

@@ -1,7 +1,7 @@
 //! The calls of librdkafka that its safe wrapper lacks: the only unsafe code of the crate.
 //!
-//! Two things: what partitions hold and who their topic is, asked of the leaders (ListOffsets, DescribeTopics), and the
-//! headers of a record, whose names the wrapper takes for UTF-8 and panics when they are not. Every pointer handed out by
+//! Three things: what partitions hold and who their topic is, asked of the leaders (ListOffsets, DescribeTopics); brokers
+//! added to a client; and the headers of a record, whose names the wrapper takes for UTF-8 and panics when they are not. Every pointer handed out by
 //! librdkafka is read before the event that owns it is destroyed, and never kept.
 
 use std::collections::BTreeMap;
@@ -79,6 +79,13 @@ pub(super) fn wake_leaders<C: ClientContext>(client: &Client<C>, topic: &str, pa
         partitions,
         rd::rd_kafka_OffsetSpec_t::RD_KAFKA_OFFSET_SPEC_EARLIEST as i64,
     );
+}
+
+/// Gives a client brokers to connect to besides those it knows.
+pub(super) fn add_brokers<C: ClientContext>(client: &Client<C>, brokers: &CStr) {
+    // SAFETY: the client is alive; the text is copied.
+    let added = unsafe { rd::rd_kafka_brokers_add(client.native_ptr(), brokers.as_ptr()) };
+    tracing::debug!(added, "brokers are looked for again");
 }
 
 /// Collects the three answers.

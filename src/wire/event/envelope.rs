@@ -52,7 +52,7 @@ pub(super) fn plain<'a>(text: &'a str, traceparent: Option<Arc<str>>) -> Result<
         Some(field) => {
             let word = field.text()?;
             verb::Word::of_plain(&word)
-                .map_err(|(reason, detail)| Fault::field(reason, field.pointer, detail))?
+                .map_err(|(reason, detail)| Fault::field(reason, field.pointer(), detail))?
         }
     };
     Ok(Envelope { verb, fields, event_id_hash: None, traceparent })
@@ -110,7 +110,7 @@ fn structured<'a>(text: &'a str, traceparent: Option<Arc<str>>) -> Result<Envelo
     }
     let (field, kind) = required("type")?;
     let verb = verb::Word::of_cloud_event(&kind)
-        .map_err(|(reason, detail)| Fault::field(reason, field.pointer, detail))?;
+        .map_err(|(reason, detail)| Fault::field(reason, field.pointer(), detail))?;
     let event_id_hash = event_id_hash(&required("source")?.1, &required("id")?.1);
     check_attributes(&attributes)?;
     let data = attributes.get("data").ok_or_else(|| {
@@ -125,21 +125,22 @@ fn structured<'a>(text: &'a str, traceparent: Option<Arc<str>>) -> Result<Envelo
 }
 
 fn check_attributes(attributes: &Fields<'_>) -> Result<(), Fault> {
-    for (name, field) in attributes.iter() {
+    for field in attributes.iter() {
+        let name = field.name;
         if name == "data_base64" {
             let detail = "is not read; give the event as an object in /data";
-            return Err(Fault::field(RejectReason::Unsupported, field.pointer, detail));
+            return Err(Fault::field(RejectReason::Unsupported, field.pointer(), detail));
         }
         if name == "datacontenttype" && !is_json(&field.text()?) {
             return Err(field.invalid("is not JSON; the data must be JSON"));
         }
         if is_field_of_ours(name) {
             let detail = "is a field of the event; it belongs in /data";
-            return Err(Fault::field(RejectReason::UnknownField, field.pointer, detail));
+            return Err(Fault::field(RejectReason::UnknownField, field.pointer(), detail));
         }
         if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()) {
             let detail = "is not an attribute that a CloudEvent can have";
-            return Err(Fault::field(RejectReason::UnknownField, field.pointer, detail));
+            return Err(Fault::field(RejectReason::UnknownField, field.pointer(), detail));
         }
         if name != "data" && field.raw.get().starts_with(['{', '[']) {
             return Err(field.invalid("is an object or a list; an attribute is a single value"));
@@ -153,7 +154,7 @@ fn without_type(fields: Fields<'_>) -> Result<Fields<'_>, Fault> {
         None => Ok(fields),
         Some(field) => {
             let detail = "is not a field of the data of a CloudEvent; the type is that of the CloudEvent";
-            Err(Fault::field(RejectReason::UnknownField, field.pointer, detail))
+            Err(Fault::field(RejectReason::UnknownField, field.pointer(), detail))
         }
     }
 }

@@ -49,14 +49,14 @@ impl<'a> Fields<'a> {
     }
 
     /// Takes a field out, so that it counts no longer.
-    pub(super) fn take(&mut self, name: &'static str) -> Option<Field<'a>> {
+    pub(super) fn take(&mut self, name: &'static str) -> Option<Field<'_, 'a>> {
         let raw = self.members.remove(name)?;
-        Some(Field { pointer: pointer(&self.at, name), raw })
+        Some(Field { at: &self.at, name, raw })
     }
 
     /// A field, if it is given.
-    pub(super) fn get(&self, name: &str) -> Option<Field<'a>> {
-        self.members.get(name).map(|raw| Field { pointer: pointer(&self.at, name), raw })
+    pub(super) fn get(&self, name: &str) -> Option<Field<'_, 'a>> {
+        self.members.get_key_value(name).map(|(name, raw)| Field { at: &self.at, name, raw })
     }
 
     /// The JSON pointer of a field, given or not.
@@ -65,13 +65,12 @@ impl<'a> Fields<'a> {
     }
 
     /// All fields, in the order of their names.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, Field<'a>)> {
-        let field = |name: &str, raw: &'a RawValue| Field { pointer: pointer(&self.at, name), raw };
-        self.members.iter().map(move |(name, raw)| (name.as_ref(), field(name, raw)))
+    pub(super) fn iter(&self) -> impl Iterator<Item = Field<'_, 'a>> {
+        self.members.iter().map(|(name, raw)| Field { at: &self.at, name, raw })
     }
 
     /// Refuses the first field that is not among `known`; `what` has these.
-    pub(super) fn only(&self, known: &[&str], what: &str) -> Result<(), Fault> {
+    pub(super) fn only(&self, known: &[&str], what: impl fmt::Display) -> Result<(), Fault> {
         match self.members.keys().find(|name| !known.contains(&name.as_ref())) {
             None => Ok(()),
             Some(name) => {
@@ -120,15 +119,21 @@ impl<'de> Visitor<'de> for MembersVisitor {
 }
 
 /// A field that is given: its value as sent.
-pub(super) struct Field<'a> {
-    pub(super) pointer: String,
+pub(super) struct Field<'f, 'a> {
+    at: &'f str,
+    pub(super) name: &'f str,
     pub(super) raw: &'a RawValue,
 }
 
-impl<'a> Field<'a> {
+impl<'a> Field<'_, 'a> {
+    /// The JSON pointer: made when something is wrong with the field.
+    pub(super) fn pointer(&self) -> String {
+        pointer(self.at, self.name)
+    }
+
     /// The fault of this field; `detail` is the sentence that follows its pointer.
     pub(super) fn invalid(&self, detail: impl Into<String>) -> Fault {
-        Fault::invalid(self.pointer.clone(), detail)
+        Fault::invalid(self.pointer(), detail)
     }
 
     fn is_not(&self, wanted: &str) -> Fault {
@@ -139,7 +144,7 @@ impl<'a> Field<'a> {
     pub(super) fn fields(&self) -> Result<Fields<'a>, Fault> {
         let members =
             serde_json::from_str::<Members<'a>>(self.raw.get()).map_err(|_| self.is_not("an object"))?;
-        Fields::checked(members, self.pointer.clone())
+        Fields::checked(members, self.pointer())
     }
 
     /// A text.

@@ -119,7 +119,7 @@ pub(super) fn event(envelope: Envelope<'_>, appended: Wall, rules: &Rules) -> Re
     if let Some(field) = UNSUPPORTED_FIELDS.iter().find_map(|name| fields.get(name)) {
         return Err(unsupported(&field, "is not in this version"));
     }
-    fields.only(word.fields(), &format!("a {} event", word.text()))?;
+    fields.only(word.fields(), format_args!("a {} event", word.text()))?;
     let queue = fields.get("queue").map(|field| field.name(QueueName::new)).transpose()?;
     let id = fields.get("id").map(|field| field.name(TaskId::new)).transpose()?;
     let reason = fields.get("reason").map(|field| field.text_up_to(TEXT_BYTES_MAX)).transpose()?;
@@ -147,15 +147,15 @@ pub(super) fn event(envelope: Envelope<'_>, appended: Wall, rules: &Rules) -> Re
 fn content_hash(word: Word, fields: &Fields<'_>) -> [u8; 16] {
     let mut bytes = Vec::with_capacity(fields.len() * 5 / 4);
     canonical::write_text(b'e', word.text(), &mut bytes);
-    for (name, field) in fields.iter() {
-        canonical::write_text(b's', name, &mut bytes);
+    for field in fields.iter() {
+        canonical::write_text(b's', field.name, &mut bytes);
         canonical::write_value(field.raw, &mut bytes);
     }
     short_hash(Sha256::new_with_prefix(&bytes))
 }
 
-fn unsupported(field: &Field<'_>, detail: &str) -> Fault {
-    Fault::field(RejectReason::Unsupported, field.pointer.clone(), detail)
+fn unsupported(field: &Field<'_, '_>, detail: &str) -> Fault {
+    Fault::field(RejectReason::Unsupported, field.pointer(), detail)
 }
 
 fn due(fields: &Fields<'_>, appended: Wall) -> Result<Option<Due>, Fault> {
@@ -240,7 +240,7 @@ fn handler(fields: &Fields<'_>, rules: &Rules) -> Result<HandlerName, Fault> {
         let near = nearest(handler.as_str(), rules.handlers.names.iter().map(String::as_str));
         format!("is {}, and no handler has this name{near}", shown(handler.as_str()))
     };
-    Err(Fault::field(RejectReason::UnknownHandler, field.pointer, detail))
+    Err(Fault::field(RejectReason::UnknownHandler, field.pointer(), detail))
 }
 
 fn payload(fields: &Fields<'_>, rules: &Rules) -> Result<Payload, Fault> {
@@ -268,14 +268,15 @@ fn retry(fields: &Fields<'_>) -> Result<RetryPolicy, Fault> {
     })
 }
 
-fn labels(field: &Field<'_>) -> Result<BTreeMap<String, String>, Fault> {
+fn labels(field: &Field<'_, '_>) -> Result<BTreeMap<String, String>, Fault> {
     let fields = field.fields()?;
     let count = fields.iter().count();
     if count > LABELS_MAX {
         return Err(field.invalid(format!("has {count} labels; at most {LABELS_MAX} are allowed")));
     }
     let mut labels = BTreeMap::new();
-    for (name, field) in fields.iter() {
+    for field in fields.iter() {
+        let name = field.name;
         if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
             let detail =
                 format!("has a name that is not 1 to {NAME_BYTES_MAX} bytes without control characters");
