@@ -32,7 +32,7 @@ use super::effect::Effect;
 use super::input::Failure;
 
 /// Durations of the lease, in milliseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Timing {
     /// How long a verify counts, margin included (default 6,000).
     pub lease_ms: u64,
@@ -48,7 +48,7 @@ impl Default for Timing {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Phase {
     Idle,
     Reading,
@@ -77,7 +77,7 @@ pub(super) enum Turn {
 }
 
 /// The lease of one shard.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Ownership {
     timing: Timing,
     phase: Phase,
@@ -405,3 +405,6 @@ impl Ownership {
         Turn::Fenced
     }
 }
+
+#[cfg(all(test, feature = "testing"))]
+mod model;

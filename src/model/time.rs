@@ -23,7 +23,7 @@ impl Wall {
 }
 
 /// Boot time (CLOCK_BOOTTIME: goes on in suspend, never steps), in milliseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Boot(pub u64);
 
 impl Boot {

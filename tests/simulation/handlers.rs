@@ -50,6 +50,12 @@ impl World {
             self.ledger.count("guard refused a token");
         }
         let refused = refused && !planted!(NoGuard);
+        // A guard that remembers more than there was: restored from a backup of another cluster, for one.
+        let unwell = !self.healing && !refused && self.rng.chance(4);
+        if unwell {
+            self.ledger.count("handler refused a good token");
+        }
+        let refused = refused || unwell;
         let ended = refused.then_some((self.now, Outcome::Aborted));
         let call = self.write_down(from, &order, sent, ended);
         let index = self.ledger.calls.len();

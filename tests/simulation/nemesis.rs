@@ -1,13 +1,14 @@
 //! What goes wrong: a plan of faults drawn from the seed, and how each begins and ends.
 
-use dueline::model::Shard;
+use dueline::engine::Effect;
+use dueline::model::{Fact, FactRow, Row, Shard};
 use dueline::planted;
 
 use crate::rng::Rng;
 use crate::setup::Setup;
 use crate::store::cell::{ALL, Mask, REPLICAS, bits, replicas_of};
 use crate::store::nodes::DCS;
-use crate::world::{Event, World};
+use crate::world::{Addr, Event, World};
 
 /// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,8 +18,10 @@ pub(crate) enum Fault {
     Freeze(usize, u64),
     /// The machine is stopped by its host, and its boot clock with it.
     Suspend(usize, u64),
-    /// As soon as it lets a call go out: between the check of the lease and the send.
-    FreezeAtCall(usize, u64),
+    /// As soon as the instance sends a request of this kind.
+    At(usize, Moment, Blow),
+    /// The instance is frozen for a while, and meanwhile one of its shards goes to and fro between the others.
+    Contest(usize, u64),
     CutFromLog(usize, u64),
     CutFromStore(usize, u64),
     StoreAway(u64),
@@ -47,12 +50,63 @@ pub(crate) enum Fault {
     Storm(u64),
 }
 
+/// A request at which a blow falls: when it has just left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// A call, between the check of the lease and the send.
+    Call,
+    Start,
+    End,
+    Read,
+    Bump,
+    Progress,
+    /// A pointer of a late queue, or a row of their list.
+    Pointer,
+}
+
+/// What falls then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Blow {
+    Freeze(u64),
+    Crash(u64),
+    /// The store does not reach it for so long.
+    Cut(u64),
+    /// The group takes the shard, and the request is held up for so long.
+    Revoke(u64),
+}
+
+const MOMENTS: [Moment; 7] =
+    [Moment::Call, Moment::Start, Moment::End, Moment::Read, Moment::Bump, Moment::Progress, Moment::Pointer];
+
+impl Moment {
+    /// The moment that an effect is.
+    pub(crate) fn of(effect: &Effect) -> Option<Moment> {
+        let has = |rows: &[Row], is: fn(&Row) -> bool| rows.iter().any(is);
+        match effect {
+            Effect::Call(_) => Some(Moment::Call),
+            Effect::ReadOwner => Some(Moment::Read),
+            Effect::Bump { .. } => Some(Moment::Bump),
+            Effect::WriteProgress { .. } => Some(Moment::Progress),
+            Effect::Write(_, rows) if has(rows, |row| matches!(row, Row::Pointer(_) | Row::LateQueue(_))) => {
+                Some(Moment::Pointer)
+            }
+            Effect::Write(_, rows) => rows.iter().find_map(|row| match row {
+                Row::Fact(FactRow { fact: Fact::Started(_), .. }) => Some(Moment::Start),
+                Row::Fact(FactRow { fact: Fact::Ended(_), .. }) => Some(Moment::End),
+                _ => None,
+            }),
+            _ => None,
+        }
+    }
+}
+
 impl Fault {
     /// Its name in a history.
     fn word(self) -> &'static str {
         match self {
             Fault::Crash(..) => "crash",
-            Fault::Freeze(..) | Fault::FreezeAtCall(..) => "freeze",
+            Fault::Freeze(..) | Fault::Contest(..) => "freeze",
+            Fault::At(..) => "at a moment",
             Fault::Suspend(..) => "suspend",
             Fault::CutFromLog(..) => "cut from the log",
             Fault::CutFromStore(..) => "cut from the store",
@@ -76,11 +130,11 @@ pub(crate) fn plan(setup: &Setup, rng: &mut Rng) -> Vec<(u64, Fault)> {
         let at = rng.range(6_000, setup.chaos_ms - 5_000);
         let (instance, shard) = (rng.index(setup.instances), rng.below(u64::from(setup.shards)) as u32);
         let (short, long) = (rng.range(500, 9_000), rng.range(5_000, 30_000));
-        let fault = match rng.below(27) {
+        let fault = match rng.below(35) {
             0..=3 => Fault::Crash(instance, long),
-            4 => Fault::Freeze(instance, short),
+            4 => Fault::Freeze(instance, if rng.chance(500) { short } else { long }),
             5 => Fault::Suspend(instance, long),
-            6 => Fault::FreezeAtCall(instance, long),
+            6 => Fault::At(instance, Moment::Call, Blow::Freeze(long)),
             7 => Fault::CutFromLog(instance, long),
             8 => Fault::CutFromStore(instance, long),
             9..=10 => Fault::StoreAway(short),
@@ -97,7 +151,17 @@ pub(crate) fn plan(setup: &Setup, rng: &mut Rng) -> Vec<(u64, Fault)> {
             23 => Fault::LogClock(-(rng.range(500, 20_000) as i64), long),
             24 => Fault::WallStep(instance, 3_600_000 * if rng.chance(500) { 1 } else { -1 }),
             25 => Fault::WallStep(instance, -(rng.range(2_000, 20_000) as i64)),
-            _ => Fault::Storm(short),
+            26 => Fault::Storm(short),
+            27..=28 => Fault::Contest(instance, rng.range(1_500, 4_900)),
+            _ => {
+                let blow = match rng.below(5) {
+                    0 => Blow::Freeze(long),
+                    1 => Blow::Cut(rng.range(50, 9_000)),
+                    2 => Blow::Revoke(rng.range(0, 3_000)),
+                    _ => Blow::Crash(long),
+                };
+                Fault::At(instance, MOMENTS[rng.index(MOMENTS.len())], blow)
+            }
         };
         (at, fault)
     };
@@ -105,6 +169,61 @@ pub(crate) fn plan(setup: &Setup, rng: &mut Rng) -> Vec<(u64, Fault)> {
 }
 
 impl World {
+    /// Springs the trap that an effect has met; gives how long its request is held up.
+    pub(crate) fn spring(&mut self, at: Addr, moment: Moment) -> u64 {
+        let instance = &mut self.instances[at.instance];
+        if self.healing || instance.trap.is_none_or(|(awaited, _)| awaited != moment) {
+            return 0;
+        }
+        let Some((_, blow)) = instance.trap.take() else { return 0 };
+        self.ledger.count(match moment {
+            Moment::Call => "blow at a call",
+            Moment::Start => "blow at a start",
+            Moment::End => "blow at an end",
+            Moment::Read => "blow at a read of the owner",
+            Moment::Bump => "blow at a bump",
+            Moment::Progress => "blow at a progress row",
+            Moment::Pointer => "blow at a pointer",
+        });
+        let n = at.instance;
+        match blow {
+            // What follows from the same input is still sent.
+            Blow::Freeze(ms) => self.after(0, Event::Fault(Fault::Freeze(n, ms))),
+            Blow::Crash(ms) => self.after(0, Event::Fault(Fault::Crash(n, ms))),
+            Blow::Cut(ms) => self.after(0, Event::Fault(Fault::CutFromStore(n, ms))),
+            Blow::Revoke(ms) => {
+                self.after(0, Event::Fault(Fault::Move(at.shard.0)));
+                return ms;
+            }
+        }
+        0
+    }
+
+    /// Two others get a shard of an instance that is frozen: both at once, or one after the other while the first waits.
+    fn contest(&mut self, instance: usize, ms: u64) {
+        let Some(shard) = self.instances[instance].believes.first().copied() else { return };
+        let others: Vec<usize> = (0..self.instances.len())
+            .filter(|other| *other != instance && self.instances[*other].up && !self.instances[*other].frozen)
+            .collect();
+        if self.instances[instance].frozen || others.is_empty() {
+            return;
+        }
+        self.ledger.count("shard contested while its owner was frozen");
+        self.instances[instance].frozen = true;
+        let (first, second) = (others[self.rng.index(others.len())], others[self.rng.index(others.len())]);
+        let to = |world: &World, n: usize| Addr { instance: n, life: world.instances[n].life, shard };
+        let (first, second) = (to(self, first), to(self, second));
+        self.after(1, Event::Assign(first));
+        if self.rng.chance(500) {
+            let cut = Blow::Cut(self.rng.range(50, 900));
+            self.instances[first.instance].trap = Some((Moment::Bump, cut));
+            self.after(1, Event::Assign(second));
+        } else {
+            self.after(ms / 4, Event::Revoke(first));
+            self.after(ms / 4 + 100, Event::Assign(second));
+        }
+    }
+
     pub(crate) fn strike(&mut self, fault: Fault) {
         if self.healing {
             return;
@@ -130,9 +249,13 @@ impl World {
                 self.instances[instance].suspended_at = Some(self.now);
                 ms
             }
-            Fault::FreezeAtCall(instance, ms) => {
-                self.instances[instance].freeze_at_call = Some(ms);
+            Fault::At(instance, moment, blow) => {
+                self.instances[instance].trap = Some((moment, blow));
                 return;
+            }
+            Fault::Contest(instance, ms) => {
+                self.contest(instance, ms);
+                ms
             }
             Fault::CutFromLog(instance, ms) => {
                 self.instances[instance].cut_from_log = true;
@@ -180,7 +303,8 @@ impl World {
             Fault::WallStep(instance, step) => {
                 self.ledger.count("system clock set");
                 self.instances[instance].step += step;
-                self.instances[instance].jumps += 1;
+                // Who measures by the wall clock has nothing to see its jumps by.
+                self.instances[instance].jumps += u64::from(!planted!(WallClockInLease));
                 return;
             }
             Fault::Storm(ms) => {
@@ -204,7 +328,7 @@ impl World {
                     self.after(1, Event::Join(instance, life));
                 }
             }
-            Fault::Freeze(instance, _) | Fault::FreezeAtCall(instance, _) | Fault::Suspend(instance, _) => {
+            Fault::Freeze(instance, _) | Fault::Contest(instance, _) | Fault::Suspend(instance, _) => {
                 self.wake(instance)
             }
             Fault::CutFromLog(instance, _) => {
@@ -229,7 +353,12 @@ impl World {
             Fault::OneWay(..) | Fault::Apart(..) => self.store.nodes.join(),
             Fault::GuardRail(_) => self.guard_rail = false,
             Fault::LogClock(..) => self.log.clock_ms = 0,
-            Fault::Wipe(..) | Fault::WallStep(..) | Fault::Storm(_) | Fault::Move(_) | Fault::Twice(_) => {}
+            Fault::At(..)
+            | Fault::Wipe(..)
+            | Fault::WallStep(..)
+            | Fault::Storm(_)
+            | Fault::Move(_)
+            | Fault::Twice(_) => {}
         }
     }
 

@@ -4,7 +4,7 @@ use dueline::engine::{Effect, Engine, Input, Observation};
 use dueline::model::{Boot, Shard};
 
 use crate::ledger::BASE;
-use crate::nemesis::Fault;
+use crate::nemesis::Moment;
 use crate::operation::{LogOp, StoreOp};
 use crate::store::owners::Change;
 use crate::world::{Addr, Event, Reading, World};
@@ -20,6 +20,7 @@ impl World {
             let text: String = format!("{effect:?}").chars().take(6000).collect();
             eprintln!("{:>8} i{}.{} s{} -> {text}", self.now, from.instance, from.life, from.shard.0);
         }
+        self.held_up = Moment::of(&effect).map_or(0, |moment| self.spring(from, moment));
         match effect {
             Effect::ReadOwner => self.ask_store(from, StoreOp::ReadOwner),
             Effect::Bump { expected, owner, wait_ms } => {
@@ -87,11 +88,6 @@ impl World {
             Effect::Call(order) => {
                 let ms = self.way();
                 self.handlers.sent(from, order.token.sequence);
-                let instance = &mut self.instances[from.instance];
-                if let Some(ms) = instance.freeze_at_call.take().filter(|_| !self.healing) {
-                    instance.frozen = true;
-                    self.after(ms, Event::Heal(Fault::Freeze(from.instance, ms)));
-                }
                 self.after(ms, Event::Call(from, order, self.now));
             }
             Effect::BreakOff(seq) => self.break_off(from, seq),
@@ -101,7 +97,7 @@ impl World {
     }
 
     fn ask_store(&mut self, from: Addr, op: StoreOp) {
-        let ms = self.way();
+        let ms = self.way() + std::mem::take(&mut self.held_up);
         self.after(ms, Event::Store(from, op));
     }
 

@@ -1,7 +1,7 @@
 //! Events that are rare and matter: the default seeds have to meet each of them, or the simulation has become too kind.
 
 /// Their names, as they are counted.
-pub(crate) const RARE: [&str; 66] = [
+pub(crate) const RARE: [&str; 75] = [
     "takeover with open attempt",
     "unknown bump that applied",
     "unknown release that applied",
@@ -66,6 +66,15 @@ pub(crate) const RARE: [&str; 66] = [
     "graceful handover",
     "guard refused a token",
     "frozen between check and send",
+    "blow at a call",
+    "blow at a start",
+    "blow at an end",
+    "blow at a read of the owner",
+    "blow at a bump",
+    "blow at a progress row",
+    "blow at a pointer",
+    "shard contested while its owner was frozen",
+    "handler refused a good token",
     "handler panicked",
     "handler answered twice",
 ];

@@ -15,7 +15,7 @@ use crate::group::Group;
 use crate::handlers::Handlers;
 use crate::ledger::{BASE, Ledger};
 use crate::log::Log;
-use crate::nemesis::Fault;
+use crate::nemesis::{Blow, Fault, Moment};
 use crate::operation::{LogOp, StoreOp};
 use crate::rng::Rng;
 use crate::setup::Setup;
@@ -68,8 +68,8 @@ pub(crate) struct Instance {
     pub(crate) life: u32,
     pub(crate) up: bool,
     pub(crate) frozen: bool,
-    /// It freezes for so long when it lets the next call go out.
-    pub(crate) freeze_at_call: Option<u64>,
+    /// What falls on it when it sends a request of this kind.
+    pub(crate) trap: Option<(Moment, Blow)>,
     /// The log does not reach it.
     pub(crate) cut_from_log: bool,
     /// The store does not reach it.
@@ -131,6 +131,8 @@ pub(crate) struct World {
     pub(crate) instances: Vec<Instance>,
     pub(crate) ledger: Ledger,
     pub(crate) healing: bool,
+    /// By so much the request that is being sent comes late.
+    pub(crate) held_up: u64,
     pub(crate) trace: u64,
     spins: u32,
 }
@@ -157,6 +159,7 @@ impl World {
             instances,
             ledger: Ledger::default(),
             healing: false,
+            held_up: 0,
             trace: 0xcbf2_9ce4_8422_2325,
             spins: 0,
             rng,
@@ -419,7 +422,7 @@ impl Instance {
             life: 0,
             up: true,
             frozen: false,
-            freeze_at_call: None,
+            trap: None,
             cut_from_log: false,
             cut_from_store: false,
             draining: false,

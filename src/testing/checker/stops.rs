@@ -7,6 +7,7 @@ use crate::testing::history::{Answered, Asks, Called, Decided};
 pub(super) fn what_was_stopped_stays_stopped(index: &Index<'_>, report: &mut Report) {
     if index.knows_answers() {
         by_answers(index, report);
+        cancels_are_read_before_anything_starts(index, report);
     } else {
         by_time(index, report);
     }
@@ -28,6 +29,25 @@ fn by_answers(index: &Index<'_>, report: &mut Report) {
             let Some((appended, bumped)) = appended.zip(bumped) else { continue };
             if appended < bumped && !index.fault_between("log away", bumped, sent) {
                 let what = "ran though it was stopped before its owner came";
+                report.of_call(Rule::StoppedStaysStopped, what, call, (call, answer));
+            }
+        }
+    }
+}
+
+/// The same for a cancel that came too late: whatever had begun, who came after it starts nothing of the task any more.
+fn cancels_are_read_before_anything_starts(index: &Index<'_>, report: &mut Report) {
+    for answer in index.answered.values().filter(|answer| answer.decided == Decided::TooLate) {
+        let asked = index.asked.get(&(answer.shard, answer.offset));
+        let cancel = asked.filter(|asked| asked.asks == Asks::Cancel);
+        let Some((asked, current)) = cancel.zip(answer.current) else { continue };
+        report.count(Rule::StoppedStaysStopped);
+        for call in index.calls_of((answer.shard, current)) {
+            let sent = call.sent.unwrap_or(call.arrived);
+            let bumped = index.owned.get(&(call.shard, call.token[1])).map(|owned| owned.at);
+            let Some(bumped) = bumped.filter(|bumped| asked.appended < *bumped) else { continue };
+            if !index.fault_between("log away", bumped, sent) {
+                let what = "ran though a cancel lay in the log before its owner came";
                 report.of_call(Rule::StoppedStaysStopped, what, call, (call, answer));
             }
         }
