@@ -73,6 +73,8 @@ pub(crate) enum Blow {
     Cut(u64),
     /// The group takes the shard, and the request is held up for so long.
     Revoke(u64),
+    /// The brokers are gone for so long.
+    LogAway(u64),
 }
 
 const MOMENTS: [Moment; 7] =
@@ -154,10 +156,11 @@ pub(crate) fn plan(setup: &Setup, rng: &mut Rng) -> Vec<(u64, Fault)> {
             26 => Fault::Storm(short),
             27..=28 => Fault::Contest(instance, rng.range(1_500, 4_900)),
             _ => {
-                let blow = match rng.below(5) {
+                let blow = match rng.below(7) {
                     0 => Blow::Freeze(long),
                     1 => Blow::Cut(rng.range(50, 9_000)),
-                    2 => Blow::Revoke(rng.range(0, 3_000)),
+                    2..=3 => Blow::Revoke(rng.range(0, 3_000)),
+                    4 => Blow::LogAway(if rng.chance(500) { long + 60_000 } else { long }),
                     _ => Blow::Crash(long),
                 };
                 Fault::At(instance, MOMENTS[rng.index(MOMENTS.len())], blow)
@@ -191,6 +194,7 @@ impl World {
             Blow::Freeze(ms) => self.after(0, Event::Fault(Fault::Freeze(n, ms))),
             Blow::Crash(ms) => self.after(0, Event::Fault(Fault::Crash(n, ms))),
             Blow::Cut(ms) => self.after(0, Event::Fault(Fault::CutFromStore(n, ms))),
+            Blow::LogAway(ms) => self.after(0, Event::Fault(Fault::LogAway(ms))),
             Blow::Revoke(ms) => {
                 self.after(0, Event::Fault(Fault::Move(at.shard.0)));
                 return ms;
@@ -298,6 +302,10 @@ impl World {
             Fault::LogClock(behind, ms) => {
                 self.ledger.count("append time stepped back");
                 self.log.clock_ms = behind;
+                // What is given a place in the past now has its owner killed while it runs.
+                let instance = self.rng.index(self.instances.len());
+                let crash = Blow::Crash(self.rng.range(2_000, 20_000));
+                self.instances[instance].trap = Some((Moment::Start, crash));
                 ms
             }
             Fault::WallStep(instance, step) => {

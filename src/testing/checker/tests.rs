@@ -195,6 +195,16 @@ fn a_cancel_from_before_an_owner_that_lost_is_found() {
 }
 
 #[test]
+fn a_cancel_that_an_owner_could_have_read_before_its_first_run_is_found_whatever_it_says_of_it() {
+    let what = "ran though a cancel lay in the log before its owner came";
+    finds(Rule::StoppedStaysStopped, what, |history| {
+        stop(history, Decided::TooLate, 1_900);
+        history.asked[2].appended = 50;
+        history.owned[0].at = 60;
+    });
+}
+
+#[test]
 fn too_late_for_what_never_started_is_found() {
     finds(Rule::AnswersTrue, "too late, but it never started", |history| {
         stop(history, Decided::TooLate, 500);
