@@ -80,7 +80,8 @@ async fn kill(stage: &mut Stage<'_>, victim: &str, number: u32, down_ms: i64, le
     stage.kill(victim, number)?;
     sleep_ms(down_ms).await;
     stage.start(victim).await?;
-    let taken = clock::until("all its shards run again", TAKEOVER_SECONDS_MAX, || stage.watch.gaps_closed()).await;
+    let taken =
+        clock::until("all its shards run again", TAKEOVER_SECONDS_MAX, || stage.watch.gaps_closed()).await;
     stage.fault(format!("{victim} killed"), from);
     let gaps = stage.watch.gaps();
     let told = gaps.iter().filter_map(|one| one.gap_ms).max().unwrap_or(0);

@@ -35,7 +35,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
     anyhow::ensure!(parent == Some(args.parent), "the process that started this one has ended");
     if let Some(path) = &args.network {
         let file = std::fs::File::open(path).with_context(|| format!("{}", path.display()))?;
-        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).context("entering a network")?;
+        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
+            .context("entering a network")?;
     }
     let (program, arguments) = args.command.split_first().context("no program to become")?;
     let error = std::process::Command::new(program).args(arguments).exec();

@@ -82,7 +82,8 @@ impl Instance {
 
     /// Changes its way to a server.
     pub(crate) fn set_way(&self, server: Server, way: crate::network::Way) -> Result<()> {
-        let network = self.network.as_ref().context("only an instance with its own network can be cut off")?;
+        let network =
+            self.network.as_ref().context("only an instance with its own network can be cut off")?;
         network.set(server, way);
         Ok(())
     }

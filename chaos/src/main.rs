@@ -31,7 +31,10 @@ mod takeover;
 mod watch;
 
 #[derive(Parser)]
-#[command(name = "chaos", about = "Faults on real processes and real servers, and the checker of their histories")]
+#[command(
+    name = "chaos",
+    about = "Faults on real processes and real servers, and the checker of their histories"
+)]
 struct Cli {
     #[command(subcommand)]
     task: Task,

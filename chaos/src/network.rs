@@ -122,7 +122,10 @@ fn live(inner: &[u16], tell: oneshot::Sender<Result<Made>>, dials: &mpsc::Receiv
 #[cfg(target_os = "linux")]
 fn make(inner: &[u16]) -> Result<Made> {
     use rustix::thread::UnshareFlags;
-    #[expect(deprecated, reason = "its other form is unsafe for flags that share memory or files, which these do not")]
+    #[expect(
+        deprecated,
+        reason = "its other form is unsafe for flags that share memory or files, which these do not"
+    )]
     rustix::thread::unshare(UnshareFlags::NEWNET).context("leaving the network of the machine")?;
     let up = std::process::Command::new("ip")
         .args(["link", "set", "lo", "up"])

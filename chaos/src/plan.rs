@@ -50,7 +50,9 @@ impl Scenario {
     /// What it does, in a line.
     pub(crate) fn about(self) -> &'static str {
         match self {
-            Scenario::Kill => "kill -9 of instances, each started again; how long shards had no running owner",
+            Scenario::Kill => {
+                "kill -9 of instances, each started again; how long shards had no running owner"
+            }
             Scenario::Sigstop => "SIGSTOP of an owner for 5, 20 and 60 s, then SIGCONT",
             Scenario::LostCancel => "all instances killed; cancels while nobody lives; instances start",
             Scenario::CutKafka => "an instance cut from Kafka only, silently or loudly (Linux, root)",
@@ -88,16 +90,41 @@ pub(crate) enum Cut {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Step {
     /// `down_ms` later it is started again.
-    Kill { victim: String, down_ms: i64, rest_ms: i64 },
-    Freeze { victim: String, for_ms: i64, rest_ms: i64 },
-    Cut { victim: String, from: Server, how: Cut, for_ms: i64, rest_ms: i64 },
+    Kill {
+        victim: String,
+        down_ms: i64,
+        rest_ms: i64,
+    },
+    Freeze {
+        victim: String,
+        for_ms: i64,
+        rest_ms: i64,
+    },
+    Cut {
+        victim: String,
+        from: Server,
+        how: Cut,
+        for_ms: i64,
+        rest_ms: i64,
+    },
     /// `after_ms` after the step before, whatever became of that.
-    Join { name: String, after_ms: i64 },
+    Join {
+        name: String,
+        after_ms: i64,
+    },
     /// As `Join`; asked to stop.
-    Leave { name: String, after_ms: i64 },
+    Leave {
+        name: String,
+        after_ms: i64,
+    },
     /// `tasks` tasks due `due_ms` after they are asked for; all killed; half of the tasks cancelled; started again
     /// `down_ms` after the kill.
-    LoseAll { tasks: usize, due_ms: i64, down_ms: i64, rest_ms: i64 },
+    LoseAll {
+        tasks: usize,
+        due_ms: i64,
+        down_ms: i64,
+        rest_ms: i64,
+    },
 }
 
 impl fmt::Display for Step {

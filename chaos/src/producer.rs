@@ -63,7 +63,8 @@ impl Producer {
 
     /// Waits until every record is acknowledged.
     pub(crate) async fn settled(&self) -> Result<()> {
-        clock::until("every record is acknowledged", ACKED_SECONDS_MAX, || self.sent.under_way() == 0).await?;
+        clock::until("every record is acknowledged", ACKED_SECONDS_MAX, || self.sent.under_way() == 0)
+            .await?;
         match self.sent.failure() {
             Some(error) => bail!("a record failed, and nobody knows whether it is in the log: {error}"),
             None => Ok(()),

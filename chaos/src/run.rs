@@ -88,8 +88,13 @@ pub(crate) async fn run(args: Args) -> Result<bool> {
     if args.scenario.cuts()
         && let Err(why) = network::possible()
     {
-        let others: Vec<_> = Scenario::ALL.iter().filter(|other| !other.cuts()).map(|one| one.word()).collect();
-        bail!("{} needs a network for each instance, and {why}; without: {}", args.scenario.word(), others.join(", "));
+        let others: Vec<_> =
+            Scenario::ALL.iter().filter(|other| !other.cuts()).map(|one| one.word()).collect();
+        bail!(
+            "{} needs a network for each instance, and {why}; without: {}",
+            args.scenario.word(),
+            others.join(", ")
+        );
     }
     let dir = args.out.clone().unwrap_or_else(|| {
         PathBuf::from("target/chaos").join(format!("{}-{}", args.scenario.word(), args.seed))
@@ -208,12 +213,15 @@ async fn asked_to_end() {
 /// The commit of this checkout, with a mark when files differ from it.
 fn commit() -> String {
     let git = |arguments: &[&str]| -> Option<String> {
-        let output =
-            std::process::Command::new("git").current_dir(crate::servers::workspace()).args(arguments).output();
+        let output = std::process::Command::new("git")
+            .current_dir(crate::servers::workspace())
+            .args(arguments)
+            .output();
         let output = output.ok().filter(|output| output.status.success())?;
         Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
     let Some(commit) = git(&["rev-parse", "--short", "HEAD"]) else { return "unknown".to_owned() };
-    let changed = git(&["status", "--porcelain", "--untracked-files=no"]).is_some_and(|said| !said.is_empty());
+    let changed =
+        git(&["status", "--porcelain", "--untracked-files=no"]).is_some_and(|said| !said.is_empty());
     if changed { format!("{commit}-changed") } else { commit }
 }

@@ -65,7 +65,8 @@ fn xtask(arguments: &[&str]) -> Result<Output> {
 
 /// The root of the workspace: of the checkout that runs this, where cargo says so.
 pub(crate) fn workspace() -> std::path::PathBuf {
-    let manifest = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    let manifest =
+        std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
     let manifest = std::path::PathBuf::from(manifest);
     manifest.parent().map(std::path::Path::to_owned).unwrap_or(manifest)
 }

@@ -39,7 +39,8 @@ struct Wish {
 impl Sink {
     pub(crate) async fn start() -> Result<Sink> {
         let calls = Calls::default();
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.context("a port for the handlers")?;
+        let listener =
+            tokio::net::TcpListener::bind("127.0.0.1:0").await.context("a port for the handlers")?;
         let port = listener.local_addr()?.port();
         let routes =
             axum::Router::new().route("/sink/{by}", axum::routing::post(take)).with_state(calls.clone());
@@ -63,7 +64,12 @@ impl Drop for Sink {
     }
 }
 
-async fn take(State(calls): State<Calls>, Path(by): Path<String>, headers: HeaderMap, body: Bytes) -> Response {
+async fn take(
+    State(calls): State<Calls>,
+    Path(by): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
     let payload = String::from_utf8_lossy(&body).into_owned();
     let Some(called) = called(&headers, payload) else {
         return (StatusCode::BAD_REQUEST, "a header is missing or cannot be read").into_response();

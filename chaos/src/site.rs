@@ -53,7 +53,9 @@ impl Site {
     async fn prepare(&self) -> Result<()> {
         let config = self.product_config()?;
         let plan = topics::plan(&dueline::node::wanted_topics(&config));
-        topics::create(&dueline::node::kafka_options(&config), &plan).await.context("the topics of this run")?;
+        topics::create(&dueline::node::kafka_options(&config), &plan)
+            .await
+            .context("the topics of this run")?;
         let options = dueline::node::cassandra_options(&config);
         migrate::up(&options, "chaos", &mut |_| {}).await.context("the keyspace of this run")?;
         Ok(())
@@ -170,11 +172,20 @@ pub(crate) fn program(given: Option<&Path>) -> Result<PathBuf> {
     }
     say::line("building dueline, which is not there yet");
     let mut cargo = std::process::Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(crate::servers::workspace()).args(["build", "--package", "dueline", "--bin", "dueline"]);
+    cargo.current_dir(crate::servers::workspace()).args([
+        "build",
+        "--package",
+        "dueline",
+        "--bin",
+        "dueline",
+    ]);
     if !cfg!(debug_assertions) {
         cargo.arg("--release");
     }
     let status = cargo.stdout(std::io::stderr()).status().context("running cargo")?;
-    anyhow::ensure!(status.success() && beside.exists(), "dueline cannot be built: name it with --dueline PATH");
+    anyhow::ensure!(
+        status.success() && beside.exists(),
+        "dueline cannot be built: name it with --dueline PATH"
+    );
     Ok(beside)
 }

@@ -128,7 +128,8 @@ impl<'a> Stage<'a> {
 
     fn take(&mut self, name: &str) -> Result<Instance> {
         let mut all = self.live.iter();
-        let at = all.position(|instance| instance.name == name).with_context(|| format!("{name} does not run"))?;
+        let at =
+            all.position(|instance| instance.name == name).with_context(|| format!("{name} does not run"))?;
         Ok(self.live.swap_remove(at))
     }
 

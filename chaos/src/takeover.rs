@@ -141,7 +141,9 @@ impl Distribution {
 
     /// For people.
     pub(crate) fn text(&self) -> String {
-        let Distribution { kills, shards, p50_ms, p90_ms, p99_ms, max_ms, bound_ms, over_bound, never, .. } = self;
+        let Distribution {
+            kills, shards, p50_ms, p90_ms, p99_ms, max_ms, bound_ms, over_bound, never, ..
+        } = self;
         let mut text = format!(
             "without a running owner after {kills} kills, {shards} shards: p50 {p50_ms} ms, p90 {p90_ms} ms, \
              p99 {p99_ms} ms, max {max_ms} ms; bound {bound_ms} ms, over it {over_bound}, never {never}"

@@ -87,7 +87,8 @@ impl Seen {
     fn note_owner(&mut self, process: &str, at: i64, view: &View) {
         let known = |line: &&Owned| line.shard == view.shard;
         let mut lines = self.owned.iter().rev().filter(known);
-        let same = |line: &Owned| line.epoch == view.epoch && line.owner == process || line.epoch > view.epoch;
+        let same =
+            |line: &Owned| line.epoch == view.epoch && line.owner == process || line.epoch > view.epoch;
         if !lines.any(same) {
             let (shard, epoch, owner) = (view.shard, view.epoch, process.to_owned());
             self.owned.push(Owned { shard, epoch, owner, at, read: None });
@@ -210,7 +211,10 @@ impl Watch {
     pub(crate) fn applied(&self, offsets: &BTreeMap<u32, u64>) -> bool {
         let applied = self.seen().applied();
         let reached = |(shard, offset): (&u32, &u64)| {
-            applied.get(shard).and_then(|applied| u64::try_from(*applied).ok()).is_some_and(|at| at >= *offset)
+            applied
+                .get(shard)
+                .and_then(|applied| u64::try_from(*applied).ok())
+                .is_some_and(|at| at >= *offset)
         };
         offsets.iter().all(reached)
     }

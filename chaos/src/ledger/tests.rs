@@ -40,7 +40,8 @@ fn call(id: &str, token: [u64; 3]) -> Called {
 #[test]
 fn only_what_was_acknowledged_counts_as_asked() {
     let sent = Sent::default();
-    let (first, second, third) = (ask(&sent, "a", schedule()), ask(&sent, "b", schedule()), ask(&sent, "c", schedule()));
+    let (first, second, third) =
+        (ask(&sent, "a", schedule()), ask(&sent, "b", schedule()), ask(&sent, "c", schedule()));
     assert!(sent.send("q", "d", &schedule(), || Err::<(), _>("full")).is_err());
     sent.acked(second, ack(8));
     sent.failed(third, "timed out".to_owned());

@@ -46,7 +46,8 @@ fn cuts_are_silent_and_loud_and_from_one_server_only() {
     for seed in 0..20 {
         let steps = Plan::draw(&wanted(Scenario::CutKafka, seed)).steps;
         let count = |wanted: Cut| {
-            let is = |step: &&Step| matches!(step, Step::Cut { how, from: Server::Kafka, .. } if *how == wanted);
+            let is =
+                |step: &&Step| matches!(step, Step::Cut { how, from: Server::Kafka, .. } if *how == wanted);
             steps.iter().filter(is).count()
         };
         assert!(count(Cut::Silent) > 0 && count(Cut::Loud) > 0);

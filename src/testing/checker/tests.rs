@@ -2,8 +2,8 @@
 
 use super::{Report, Rule, Slack, check};
 use crate::testing::history::{
-    Answered, Asked, Asks, Begun, Called, Decided, End, Fault, Finished, Halted, Held, History, Left, Owned, Reached,
-    Rested,
+    Answered, Asked, Asks, Begun, Called, Decided, End, Fault, Finished, Halted, Held, History, Left, Owned,
+    Reached, Rested,
 };
 
 mod black_box;
