@@ -23,6 +23,10 @@ const TAKEN_IN_SECONDS_MAX: u64 = 60;
 const LOST_QUEUES: usize = 40;
 /// Those tasks are due over so long, in milliseconds.
 const LOST_DUE_OVER_MS: i64 = 5_000;
+/// Tasks that are cancelled when a cut begins, and when the first of them is due, in milliseconds after they are asked
+/// for: the checker takes what was acknowledged five seconds before as known.
+const DOOMED: usize = 120;
+const DOOMED_DUE_MS: i64 = 7_500;
 /// The last cancels come so long before instances start again, in milliseconds.
 const LAST_CANCELS_MS: i64 = 500;
 /// The stream of a seed that decides which tasks are cancelled.
@@ -105,19 +109,41 @@ async fn freeze(stage: &mut Stage<'_>, victim: &str, for_ms: i64) -> Result<()> 
 }
 
 async fn cut(stage: &mut Stage<'_>, victim: &str, (server, how): (Server, Cut), for_ms: i64) -> Result<()> {
-    let from = wall_ms();
     let way = match how {
         Cut::Silent => Way::Silent,
         Cut::Loud => Way::Reset,
     };
+    let doomed = doomed(stage).await?;
+    let from = wall_ms();
     stage.set_way(victim, server, way)?;
-    sleep_ms(for_ms).await;
+    cancel(stage, &doomed).await?;
+    until_wall(from + for_ms).await;
     stage.set_way(victim, server, Way::Open)?;
     stage.fault(format!("{victim} cut from {server:?}, {how:?}"), from);
     if server == Server::Cassandra {
         stage.halted(victim, from);
     }
     Ok(())
+}
+
+/// Tasks that are taken in before a cut and will be cancelled when it begins, due from well after that on.
+async fn doomed(stage: &Stage<'_>) -> Result<Vec<Key>> {
+    let begins = wall_ms();
+    let keys = (0..DOOMED).map(|n| (format!("doomed-{begins}-{}", n % LOST_QUEUES), format!("t-{n}")));
+    let keys: Vec<Key> = keys.collect();
+    for (n, (queue, id)) in keys.iter().enumerate() {
+        let due = begins + DOOMED_DUE_MS + n as i64 * LOST_DUE_OVER_MS / DOOMED as i64;
+        stage.producer.send(&Event::schedule(queue, id, Some(due), format!(r#"{{"n":{n}}}"#))).await?;
+    }
+    taken_in(stage).await?;
+    Ok(keys)
+}
+
+/// Waits until everything acknowledged so far is applied.
+async fn taken_in(stage: &Stage<'_>) -> Result<()> {
+    stage.producer.settled().await?;
+    let offsets = stage.producer.sent.last_offsets();
+    clock::until("all tasks are taken in", TAKEN_IN_SECONDS_MAX, || stage.watch.applied(&offsets)).await
 }
 
 /// [`Step::LoseAll`], with its number.
@@ -138,9 +164,7 @@ async fn lose_all(stage: &mut Stage<'_>, loss: &Loss, instances: &[String], dice
         let due = due + n as i64 * LOST_DUE_OVER_MS / loss.tasks.max(1) as i64;
         stage.producer.send(&Event::schedule(queue, id, Some(due), format!(r#"{{"n":{n}}}"#))).await?;
     }
-    stage.producer.settled().await?;
-    let offsets = stage.producer.sent.last_offsets();
-    clock::until("all tasks are taken in", TAKEN_IN_SECONDS_MAX, || stage.watch.applied(&offsets)).await?;
+    taken_in(stage).await?;
     let from = wall_ms();
     stage.kill_all()?;
     anyhow::ensure!(wall_ms() < due, "this machine is too slow: tasks came due before all were killed");

@@ -49,6 +49,9 @@ enum Task {
         /// Files named history.jsonl
         #[arg(required = true)]
         files: Vec<PathBuf>,
+        /// Take a record as known to its owner so many milliseconds after its acknowledgement [default: 5000]
+        #[arg(long)]
+        known_ms: Option<i64>,
     },
     /// Tell of the scenarios
     List,
@@ -71,7 +74,7 @@ fn main() -> ExitCode {
 fn perform(task: Task) -> Result<bool> {
     match task {
         Task::Enter(args) => enter::run(args).map(|()| true),
-        Task::Check { files } => report::check(&files),
+        Task::Check { files, known_ms } => report::check(&files, known_ms),
         Task::List => {
             for scenario in plan::Scenario::ALL {
                 say::data(format_args!("{:<16} {}", scenario.word(), scenario.about()))?;

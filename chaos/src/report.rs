@@ -66,7 +66,7 @@ impl Report {
         let history = stage.history();
         write_history(&dir.join("history.jsonl"), &history)?;
         write_lines(&dir.join("shards.jsonl"), &stage.watch.changes())?;
-        let judged = checker::check(&history, &Slack::default());
+        let judged = checker::check(&history, &slack(None));
         write_stories(&dir, &history, &judged)?;
         let takeovers = match scenario {
             Scenario::Kill => Distribution::of(&takeover::read(ledger)?),
@@ -122,17 +122,23 @@ impl Report {
 }
 
 /// Judges histories that were written before; true when they are clean.
-pub(crate) fn check(files: &[PathBuf]) -> Result<bool> {
+/// `known_ms` is for looking closer: how long after its acknowledgement a record is taken as known to its owner.
+pub(crate) fn check(files: &[PathBuf], known_ms: Option<i64>) -> Result<bool> {
     let mut history = History::default();
     for path in files {
         let file = File::open(path).with_context(|| format!("{}", path.display()))?;
         history.read(BufReader::new(file)).with_context(|| format!("{}", path.display()))?;
     }
-    let judged = checker::check(&history, &Slack::default());
+    let judged = checker::check(&history, &slack(known_ms));
     tell_judged(&judged)?;
     let wrongs = judged.wrongs.len();
     say::data(if wrongs == 0 { "clean".to_owned() } else { format!("NOT CLEAN: {wrongs} violations") })?;
     Ok(wrongs == 0)
+}
+
+fn slack(known_ms: Option<i64>) -> Slack {
+    let slack = Slack::default();
+    Slack { known_ms: known_ms.unwrap_or(slack.known_ms), ..slack }
 }
 
 fn tell_judged(judged: &checker::Report) -> Result<()> {
