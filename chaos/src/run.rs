@@ -68,7 +68,7 @@ pub(crate) struct Args {
     /// Folder for ledgers, logs and the result [default: target/chaos/SCENARIO-SEED]
     #[arg(long)]
     out: Option<PathBuf>,
-    /// The program of the product [default: beside this one, built when it is not there]
+    /// The program of the product [default: this checkout's, built beside this one]
     #[arg(long)]
     dueline: Option<PathBuf>,
     /// Instances at the beginning

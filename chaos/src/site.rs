@@ -160,17 +160,18 @@ pub(crate) fn is_loopback(address: &str) -> bool {
     address.starts_with("127.0.0.1:")
 }
 
-/// The program of the product: the one that is named, or the one beside this program, built when it is not there.
+/// The program of the product: the one that is named, or the one beside this program, which is built first when it is not
+/// there or when cargo runs this: then it is the one of this checkout.
 pub(crate) fn program(given: Option<&Path>) -> Result<PathBuf> {
     if let Some(given) = given {
         return given.canonicalize().with_context(|| format!("{}", given.display()));
     }
     let own = std::env::current_exe().context("the path of this program")?;
     let beside = own.with_file_name("dueline");
-    if beside.exists() {
+    if beside.exists() && std::env::var_os("CARGO").is_none() {
         return Ok(beside);
     }
-    say::line("building dueline, which is not there yet");
+    say::line("building dueline");
     let mut cargo = std::process::Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(crate::servers::workspace()).args([
         "build",
