@@ -49,6 +49,8 @@ struct Summary {
     violations: BTreeMap<&'static str, usize>,
     /// Further runs of a task, by cause.
     duplicates: BTreeMap<&'static str, u64>,
+    /// The shard that nobody said to run for longest, and for how long, in milliseconds.
+    longest_silence: Option<(u32, i64)>,
     takeovers: Option<Distribution>,
     clean: bool,
 }
@@ -92,6 +94,7 @@ impl Report {
             checked: judged.checked.iter().map(|(rule, count)| (word(rule), *count)).collect(),
             violations: violations.filter(|(_, count)| *count > 0).collect(),
             duplicates: judged.duplicates.clone(),
+            longest_silence: stage.watch.longest_silence(),
             takeovers: takeovers.clone(),
             clean: judged.is_clean() && over_bound == 0,
         };
@@ -106,7 +109,12 @@ impl Report {
         if let Some(takeovers) = &self.takeovers {
             say::data(takeovers.text())?;
         }
-        let Summary { scenario, seed, commit, events, calls, clean, .. } = &self.summary;
+        let Summary { scenario, seed, commit, events, calls, clean, longest_silence, .. } = &self.summary;
+        if let Some((shard, ms)) = longest_silence {
+            say::data(format_args!(
+                "longest time in which nobody said to run a shard: {ms} ms, shard {shard}"
+            ))?;
+        }
         let verdict = match (self.judged.wrongs.len(), self.over_bound) {
             (0, 0) => "clean".to_owned(),
             (0, over) => format!("promises kept, but {over} takeovers took longer than the bound"),

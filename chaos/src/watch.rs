@@ -60,9 +60,18 @@ pub(crate) struct Owner {
     pub(crate) epoch: u64,
 }
 
+/// When a shard was last said to run, under its highest epoch, and the longest time between two such answers.
+#[derive(Clone, Copy, Debug)]
+struct Heard {
+    epoch: u64,
+    last_us: i64,
+    longest_us: i64,
+}
+
 /// Everything seen so far.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
+    heard: BTreeMap<u32, Heard>,
     now: BTreeMap<String, (i64, Vec<View>)>,
     changes: Vec<Change>,
     owned: Vec<Owned>,
@@ -75,11 +84,28 @@ impl Seen {
     pub(crate) fn take(&mut self, instance: &str, process: &str, at_us: i64, at: i64, views: Vec<View>) {
         for view in views.iter().filter(|view| view.phase == RUNNING) {
             self.gaps.runs(at_us, view.shard, view.epoch);
+            self.note_heard(at_us, view);
             self.note_owner(process, at, view);
             self.note_rest(at, view);
         }
         let before = self.now.insert(instance.to_owned(), (at_us, views.clone())).map(|(_, views)| views);
         self.note_changes(instance, at, &before.unwrap_or_default(), &views);
+    }
+
+    fn note_heard(&mut self, at_us: i64, view: &View) {
+        let epoch = view.epoch;
+        let first = Heard { epoch, last_us: at_us, longest_us: 0 };
+        let heard = self.heard.entry(view.shard).or_insert(first);
+        if epoch >= heard.epoch {
+            let longest_us = heard.longest_us.max(at_us - heard.last_us);
+            *heard = Heard { epoch, last_us: at_us, longest_us };
+        }
+    }
+
+    /// The shard that nobody said to run for longest, and for how long, in milliseconds.
+    fn longest_silence(&self) -> Option<(u32, i64)> {
+        let all = self.heard.iter().map(|(shard, heard)| (*shard, heard.longest_us / 1_000));
+        all.max_by_key(|(_, longest_ms)| *longest_ms)
     }
 
     /// The first time that a process runs a shard under an epoch. What is heard of an epoch only after a higher one says
@@ -250,6 +276,11 @@ impl Watch {
         self.seen().rests.values().all(|(rest, _)| rest.caught_up.is_some())
     }
 
+    /// The shard that nobody said to run for longest, and for how long, in milliseconds: the time of an answer is in it.
+    pub(crate) fn longest_silence(&self) -> Option<(u32, i64)> {
+        self.seen().longest_silence()
+    }
+
     /// Lines for the history.
     pub(crate) fn lines(&self) -> (Vec<Owned>, Vec<Rested>) {
         let seen = self.seen();
@@ -314,6 +345,19 @@ mod tests {
         assert_eq!((seen.rests[&0].0.owned, seen.rests[&0].0.caught_up), (Some(10), None));
         seen.take("i-1", "i-1#1", 0, 20, vec![view(0, 4, "running", 10)]);
         assert_eq!((seen.rests[&0].0.owned, seen.rests[&0].0.caught_up), (Some(10), Some(20)));
+    }
+
+    #[test]
+    fn the_longest_silence_is_that_between_two_answers_of_the_highest_epoch() {
+        let mut seen = Seen::default();
+        for (at_us, epoch) in
+            [(1_000_000, 4), (1_100_000, 4), (9_000_000, 3), (13_100_000, 5), (13_200_000, 5)]
+        {
+            seen.take("i-1", "i-1#1", at_us, 0, vec![view(0, epoch, "running", 9)]);
+            seen.take("i-1", "i-1#1", at_us, 0, vec![view(1, epoch, "running", 9)]);
+        }
+        seen.take("i-1", "i-1#1", 16_000_000, 0, vec![view(1, 9, "lapsed", 9)]);
+        assert_eq!(seen.longest_silence().map(|(_, longest_ms)| longest_ms), Some(12_000));
     }
 
     #[test]
