@@ -1,7 +1,90 @@
-//! Faults on real processes and real servers: not there yet, and says so.
+//! `chaos`: faults on real processes of the product and on real servers, and the checker of their histories.
+//!
+//! A run makes its plan from a seed, keeps ledgers of its own of what was asked for and what was called, and lets the
+//! checker of the simulation judge them. It reads from the product only who runs which shard. docs/chaos.md tells more.
 
-fn main() -> anyhow::Result<()> {
-    anyhow::bail!(
-        "chaos scenarios are not there yet; what is tested on real servers today is in tests/cluster (`cargo xtask test`)"
-    )
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use clap::{Parser, Subcommand};
+
+mod act;
+mod clock;
+mod dice;
+mod enter;
+mod event;
+mod instance;
+mod ledger;
+mod load;
+mod network;
+mod plan;
+mod producer;
+mod report;
+mod run;
+mod say;
+mod servers;
+mod sink;
+mod site;
+mod stage;
+mod takeover;
+mod watch;
+
+#[derive(Parser)]
+#[command(
+    name = "chaos",
+    about = "Faults on real processes and real servers, and the checker of their histories"
+)]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Run a scenario; exit code 1 unless everything that is checked holds
+    Run(run::Args),
+    /// Judge histories that runs have written
+    Check {
+        /// Files named history.jsonl
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+        /// Take a record as known to its owner so many milliseconds after its acknowledgement [default: 5000]
+        #[arg(long)]
+        known_ms: Option<i64>,
+    },
+    /// Tell of the scenarios
+    List,
+    /// Become a process of the product
+    #[command(hide = true)]
+    Enter(enter::Args),
+}
+
+fn main() -> ExitCode {
+    match perform(Cli::parse().task) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            say::line(format_args!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn perform(task: Task) -> Result<bool> {
+    match task {
+        Task::Enter(args) => enter::run(args).map(|()| true),
+        Task::Check { files, known_ms } => report::check(&files, known_ms),
+        Task::List => {
+            for scenario in plan::Scenario::ALL {
+                say::data(format_args!("{:<16} {}", scenario.word(), scenario.about()))?;
+            }
+            Ok(true)
+        }
+        Task::Run(args) => {
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+            // Polled by this thread, which instances end with.
+            runtime.context("a runtime")?.block_on(run::run(args))
+        }
+    }
 }

@@ -257,6 +257,19 @@ pub struct Fault {
     pub to: i64,
 }
 
+/// A time in which an owner stood still or could not reach the store, and so could lose how a call had ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Halted {
+    /// The shard.
+    pub shard: u32,
+    /// The owner's epoch.
+    pub epoch: u64,
+    /// From when.
+    pub from: i64,
+    /// Until when.
+    pub to: i64,
+}
+
 /// How a shard came to rest after the last fault had ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rested {
@@ -309,6 +322,8 @@ pub enum Line {
     Held(Held),
     /// Of who made the faults.
     Fault(Fault),
+    /// Of who made the faults.
+    Halted(Halted),
     /// Of who waited for the end.
     Rested(Rested),
     /// A reader's of the store at the end.
@@ -331,6 +346,7 @@ pub struct History {
     pub reached: Vec<Reached>,
     pub held: Vec<Held>,
     pub faults: Vec<Fault>,
+    pub halted: Vec<Halted>,
     pub rested: Vec<Rested>,
     pub left: Vec<Left>,
     pub wrongs: Vec<String>,
@@ -350,6 +366,7 @@ impl History {
             Line::Reached(line) => self.reached.push(line),
             Line::Held(line) => self.held.push(line),
             Line::Fault(line) => self.faults.push(line),
+            Line::Halted(line) => self.halted.push(line),
             Line::Rested(line) => self.rested.push(line),
             Line::Left(line) => self.left.push(line),
             Line::Wrong(line) => self.wrongs.push(line),
@@ -368,6 +385,7 @@ impl History {
         let reached = self.reached.into_iter().map(Line::Reached);
         let held = self.held.into_iter().map(Line::Held);
         let faults = self.faults.into_iter().map(Line::Fault);
+        let halted = self.halted.into_iter().map(Line::Halted);
         let rested = self.rested.into_iter().map(Line::Rested);
         let left = self.left.into_iter().map(Line::Left);
         let wrongs = self.wrongs.into_iter().map(Line::Wrong);
@@ -379,6 +397,7 @@ impl History {
             .chain(store)
             .chain(held)
             .chain(faults)
+            .chain(halted)
             .chain(rested)
             .chain(wrongs)
     }

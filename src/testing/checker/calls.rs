@@ -92,7 +92,7 @@ pub(super) fn duplicates_are_explained(index: &Index<'_>, report: &mut Report) {
         for pair in calls.windows(2) {
             let (first, second) = (pair[0], pair[1]);
             report.count(Rule::DuplicatesExplained);
-            match cause(first, second, index.slack.clocks_ms) {
+            match cause(index, first, second) {
                 Some(cause) => report.explained(cause),
                 None => {
                     report.of_call(
@@ -124,8 +124,8 @@ pub(super) fn duplicates_are_explained(index: &Index<'_>, report: &mut Report) {
     finished_stays_finished(index, report);
 }
 
-fn cause(first: &Called, second: &Called, clocks_ms: i64) -> Option<&'static str> {
-    let in_time = first.ended.filter(|(at, _)| *at < first.deadline - clocks_ms);
+fn cause(index: &Index<'_>, first: &Called, second: &Called) -> Option<&'static str> {
+    let in_time = first.ended.filter(|(at, _)| *at < first.deadline - index.slack.clocks_ms);
     match in_time {
         _ if second.token[..2] > first.token[..2] => Some("owner lost"),
         _ if first.broken_off => Some("broken off"),
@@ -133,7 +133,7 @@ fn cause(first: &Called, second: &Called, clocks_ms: i64) -> Option<&'static str
         Some((_, End::BrokenOff)) => Some("broken off"),
         Some((_, End::Failed)) => Some("failed"),
         Some((_, End::Snoozed)) => Some("snoozed"),
-        Some((_, End::Succeeded | End::Fatal)) => None,
+        Some((at, End::Succeeded | End::Fatal)) => index.halted_at(first, at).then_some("owner stood still"),
     }
 }
 

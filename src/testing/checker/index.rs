@@ -142,6 +142,14 @@ impl<'a> Index<'a> {
         stops
     }
 
+    /// Whether the owner of a call stood still, or could not reach the store, when its handler ended it.
+    pub(super) fn halted_at(&self, call: &Called, at: i64) -> bool {
+        let slack = self.slack.clocks_ms;
+        let own = |shard: u32, epoch: u64| shard == call.shard && epoch == call.token[1];
+        let mut halted = self.history.halted.iter().filter(|line| own(line.shard, line.epoch));
+        halted.any(|line| line.from <= at + slack && line.to + slack >= at)
+    }
+
     /// Whether a fault of this name was about between two times.
     pub(super) fn fault_between(&self, what: &str, from: i64, to: i64) -> bool {
         self.history.faults.iter().any(|fault| fault.what == what && fault.from < to && fault.to > from)

@@ -72,14 +72,21 @@ fn by_time(index: &Index<'_>, report: &mut Report) {
             })
             .collect();
         let calls = index.queues.get(key.0).map_or(&[][..], Vec::as_slice);
+        // What stood before the event before may have run if that came too late; then only calls after this event count.
+        let mut all_in_time = true;
         for (number, pair) in ready.windows(2).enumerate() {
             let (Some(before), event) = (pair[0], lines[number + 1].1) else { continue };
-            if event.acked + index.slack.known_ms > before {
+            let known = event.acked + index.slack.known_ms;
+            if known > before {
+                all_in_time = false;
                 continue;
             }
             report.count(Rule::StoppedStaysStopped);
+            let since = if all_in_time { i64::MIN } else { known };
             let from = pair[1].unwrap_or(i64::MAX);
-            let early = |call: &&&Called| call.id == key.1 && call.arrived < from - index.slack.clocks_ms;
+            let early = |call: &&&Called| {
+                call.id == key.1 && (since..from - index.slack.clocks_ms).contains(&call.arrived)
+            };
             if let Some(call) = calls.iter().find(early) {
                 let what = "ran although it was stopped in time";
                 report.of_call(Rule::StoppedStaysStopped, what, call, (event, call));

@@ -2,8 +2,8 @@
 
 use super::{Report, Rule, Slack, check};
 use crate::testing::history::{
-    Answered, Asked, Asks, Begun, Called, Decided, End, Fault, Finished, Held, History, Left, Owned, Reached,
-    Rested,
+    Answered, Asked, Asks, Begun, Called, Decided, End, Fault, Finished, Halted, Held, History, Left, Owned,
+    Reached, Rested,
 };
 
 mod black_box;
@@ -284,6 +284,23 @@ fn a_second_run_for_no_reason_is_found() {
     finds(Rule::DuplicatesExplained, "ran again for no reason", |history| {
         history.called.push(again(2, 1_500, 3, 2));
     });
+}
+
+#[test]
+fn an_end_that_its_owner_could_not_hear_of_explains_a_second_run_and_another_one_does_not() {
+    let halted = |from: i64, to: i64, epoch: u64| {
+        judged(|history| {
+            history.called.push(again(2, 1_500, 3, 2));
+            history.halted.push(Halted { shard: SHARD, epoch, from, to });
+        })
+    };
+    let report = halted(1_250, 1_400, 1);
+    assert_eq!(report.duplicates.get("owner stood still"), Some(&1), "the handler ended at 1300: {report:?}");
+    for (from, to, epoch) in [(1_000, 1_200, 1), (1_400, 1_600, 1), (1_250, 1_400, 2)] {
+        let report = halted(from, to, epoch);
+        let found = report.wrongs.iter().any(|wrong| wrong.what.starts_with("ran again for no reason"));
+        assert!(found, "{from} to {to}, epoch {epoch}");
+    }
 }
 
 #[test]

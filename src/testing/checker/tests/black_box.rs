@@ -55,6 +55,31 @@ fn a_run_after_a_cancel_that_came_well_before_is_found() {
     });
 }
 
+/// The task is moved when it has run already, and what it was moved to is cancelled.
+fn moved_too_late_and_cancelled(history: &mut History) {
+    let moved = asked(3, 20_500, Asks::Reschedule { due: 60_000 });
+    let cancel = asked(4, 30_000, Asks::Cancel);
+    history.asked.extend([moved, cancel].map(|line| super::Asked { id: Some("t2".into()), ..line }));
+}
+
+#[test]
+fn a_run_from_before_it_was_moved_too_late_is_no_run_of_what_was_cancelled() {
+    let mut history = good();
+    moved_too_late_and_cancelled(&mut history);
+    let report = check(&history, &Slack::default());
+    assert_eq!(report.wrongs, []);
+    assert_eq!(report.checked.get(&Rule::StoppedStaysStopped), Some(&1));
+}
+
+#[test]
+fn a_run_after_such_a_cancel_is_found() {
+    finds(Rule::StoppedStaysStopped, "ran although it was stopped in time", |history| {
+        moved_too_late_and_cancelled(history);
+        let late = Called { due: 60_000, ..seen(called(2, 60_000, 9)) };
+        history.called.push(late);
+    });
+}
+
 #[test]
 fn a_task_known_well_before_that_runs_after_a_later_one_is_overtaken() {
     finds(Rule::InOrder, "an earlier task of the queue was overtaken", |history| {

@@ -1,0 +1,236 @@
+//! The two ledgers of a run: what the brokers acknowledged and what the handlers were called for, as lines of a history.
+//! They are kept by the harness's own producer and handlers, and never read back from the product.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dueline::testing::history::{Asked, Asks, Called, End};
+
+use crate::clock;
+
+/// What was sent, in the order it was sent.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sent(Arc<Mutex<Vec<Entry>>>);
+
+/// A record on its way, or acknowledged, or lost to its producer.
+#[derive(Clone, Debug)]
+struct Entry {
+    asked: Asked,
+    state: State,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    UnderWay,
+    Acked,
+    Failed(String),
+}
+
+/// What a broker said of a record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ack {
+    pub(crate) shard: u32,
+    pub(crate) offset: u64,
+    pub(crate) appended: Option<i64>,
+}
+
+/// A task's name.
+pub(crate) type Key = (String, String);
+
+impl Sent {
+    fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes down a record while `send` hands it to the client, so that both have one order. Nothing is taken down when
+    /// that fails.
+    pub(crate) fn send<T, E>(
+        &self,
+        queue: &str,
+        id: &str,
+        asks: &Asks,
+        send: impl FnOnce() -> Result<T, E>,
+    ) -> Result<(usize, T), E> {
+        let mut entries = self.lock();
+        let sent = send()?;
+        let asked = Asked {
+            shard: None,
+            offset: None,
+            appended: clock::wall_ms(),
+            acked: i64::MAX,
+            queue: Some(queue.to_owned()),
+            id: Some(id.to_owned()),
+            asks: asks.clone(),
+            origin: None,
+            misplaced: false,
+        };
+        entries.push(Entry { asked, state: State::UnderWay });
+        Ok((entries.len() - 1, sent))
+    }
+
+    pub(crate) fn acked(&self, number: usize, ack: Ack) {
+        let mut entries = self.lock();
+        let Some(entry) = entries.get_mut(number) else { return };
+        entry.asked.shard = Some(ack.shard);
+        entry.asked.offset = Some(ack.offset);
+        entry.asked.appended = ack.appended.unwrap_or(entry.asked.appended);
+        entry.asked.acked = clock::wall_ms();
+        entry.state = State::Acked;
+    }
+
+    pub(crate) fn failed(&self, number: usize, error: String) {
+        if let Some(entry) = self.lock().get_mut(number) {
+            entry.state = State::Failed(error);
+        }
+    }
+
+    /// Records that are not answered yet.
+    pub(crate) fn under_way(&self) -> usize {
+        self.lock().iter().filter(|entry| entry.state == State::UnderWay).count()
+    }
+
+    /// What the first record that failed failed with. Whether it is in the log nobody knows, so such a run proves nothing.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.lock().iter().find_map(|entry| match &entry.state {
+            State::Failed(error) => Some(error.clone()),
+            State::UnderWay | State::Acked => None,
+        })
+    }
+
+    /// All acknowledged records.
+    pub(crate) fn asked(&self) -> Vec<Asked> {
+        let entries = self.lock();
+        entries.iter().filter(|entry| entry.state == State::Acked).map(|entry| entry.asked.clone()).collect()
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// The last acknowledged offset of each shard.
+    pub(crate) fn last_offsets(&self) -> BTreeMap<u32, u64> {
+        let mut last = BTreeMap::new();
+        for entry in self.lock().iter() {
+            if let (Some(shard), Some(offset)) = (entry.asked.shard, entry.asked.offset) {
+                let known = last.entry(shard).or_insert(offset);
+                *known = offset.max(*known);
+            }
+        }
+        last
+    }
+
+    /// Tasks that have to run: the last that was asked about them is not a cancel.
+    pub(crate) fn wanted(&self) -> BTreeSet<Key> {
+        let mut wanted = BTreeSet::new();
+        for entry in self.lock().iter().filter(|entry| entry.state == State::Acked) {
+            let (Some(queue), Some(id)) = (&entry.asked.queue, &entry.asked.id) else { continue };
+            let key = (queue.clone(), id.clone());
+            match entry.asked.asks {
+                Asks::Schedule { .. } | Asks::Reschedule { .. } => wanted.insert(key),
+                Asks::Cancel => wanted.remove(&key),
+                Asks::Nonsense => continue,
+            };
+        }
+        wanted
+    }
+}
+
+/// A call, and which instance made it.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) called: Called,
+    pub(crate) by: String,
+    begun_us: i64,
+}
+
+/// All calls, in the order they arrived.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Calls(Arc<Mutex<Book>>);
+
+#[derive(Debug, Default)]
+struct Book {
+    calls: Vec<Call>,
+    /// The highest token that each queue has seen.
+    highest: BTreeMap<String, [u64; 3]>,
+    done: BTreeSet<Key>,
+}
+
+/// What the guard of the tokens says.
+#[derive(Debug)]
+pub(crate) enum Taken {
+    Open(Open),
+    /// The queue has seen a higher token.
+    Refused,
+}
+
+impl Calls {
+    fn lock(&self) -> MutexGuard<'_, Book> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes down a call as it arrives, and refuses it when its token is lower than one its queue has seen.
+    pub(crate) fn arrived(&self, mut called: Called, by: &str) -> Taken {
+        let mut book = self.lock();
+        let begun_us = clock::boot_us();
+        called.arrived = clock::wall_ms();
+        let highest = book.highest.entry(called.queue.clone()).or_insert(called.token);
+        called.refused = called.token < *highest;
+        *highest = called.token.max(*highest);
+        called.ended = called.refused.then_some((called.arrived, End::BrokenOff));
+        let refused = called.refused;
+        book.calls.push(Call { called, by: by.to_owned(), begun_us });
+        match refused {
+            true => Taken::Refused,
+            false => Taken::Open(Open { calls: self.clone(), number: book.calls.len() - 1, ended: false }),
+        }
+    }
+
+    pub(crate) fn all(&self) -> Vec<Call> {
+        self.lock().calls.clone()
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.lock().calls.len()
+    }
+
+    /// How many of these have not succeeded yet.
+    pub(crate) fn missing(&self, wanted: &BTreeSet<Key>) -> usize {
+        let book = self.lock();
+        wanted.iter().filter(|key| !book.done.contains(*key)).count()
+    }
+}
+
+/// A call that is under way. A caller that goes away drops it, which is taken down.
+#[derive(Debug)]
+pub(crate) struct Open {
+    calls: Calls,
+    number: usize,
+    ended: bool,
+}
+
+impl Open {
+    /// Takes down how the handler ends it. Lengths are those of the boot clock.
+    pub(crate) fn end(&mut self, end: End) {
+        self.ended = true;
+        let mut book = self.calls.lock();
+        let Some(call) = book.calls.get_mut(self.number) else { return };
+        let took_ms = (clock::boot_us() - call.begun_us) / 1_000;
+        call.called.ended = Some((call.called.arrived + took_ms, end));
+        call.called.broken_off = end == End::BrokenOff;
+        let key = (call.called.queue.clone(), call.called.id.clone());
+        if end == End::Succeeded {
+            book.done.insert(key);
+        }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.end(End::BrokenOff);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,190 @@
+//! The load of a run: tasks due now, in the past, soon and later within the run, cancels and reschedules, over some
+//! hundred queues. What is asked follows from the seed; when exactly, from the machine.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+
+use crate::clock::wall_ms;
+use crate::dice::Dice;
+use crate::event::Event;
+use crate::producer::Producer;
+
+/// Queues that the load writes to.
+const QUEUES: usize = 300;
+/// Tasks that may still be cancelled or moved; older ones are forgotten.
+const PENDING_MAX: usize = 2_000;
+/// The latest due time, so long after its event, in milliseconds.
+const LATER_MS_MAX: i64 = 45_000;
+/// Longer than an attempt may take, in milliseconds.
+const HANG_MS: u64 = 12_000;
+/// The stream of a seed that decides about the load.
+const LOAD: u64 = 2;
+
+/// A load that goes on until it is stopped.
+#[derive(Debug)]
+pub(crate) struct Load {
+    stop: Arc<AtomicBool>,
+    sending: tokio::task::JoinHandle<Result<()>>,
+}
+
+impl Load {
+    /// Sends `rate` events a second.
+    pub(crate) fn start(producer: Producer, seed: u64, rate: u32) -> Load {
+        let stop: Arc<AtomicBool> = Arc::default();
+        let stopped = stop.clone();
+        let sending = tokio::spawn(async move {
+            let mut tasks = Tasks::new(seed);
+            let mut pace = tokio::time::interval(Duration::from_secs(1) / rate.max(1));
+            pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            while !stopped.load(Ordering::Relaxed) {
+                pace.tick().await;
+                producer.send(&tasks.next(wall_ms())).await?;
+            }
+            Ok(())
+        });
+        Load { stop, sending }
+    }
+
+    /// Stops it; everything sent is in the ledger.
+    pub(crate) async fn stop(mut self) -> Result<()> {
+        self.stop.store(true, Ordering::Relaxed);
+        (&mut self.sending).await.context("the load ended with a panic")?
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.sending.abort();
+    }
+}
+
+/// A task that is not due yet.
+#[derive(Clone, Debug)]
+struct Pending {
+    queue: String,
+    id: String,
+    due: i64,
+    moved: bool,
+}
+
+/// Events, one after the other.
+#[derive(Debug)]
+pub(crate) struct Tasks {
+    dice: Dice,
+    number: u64,
+    pending: Vec<Pending>,
+}
+
+impl Tasks {
+    pub(crate) fn new(seed: u64) -> Tasks {
+        Tasks { dice: Dice::new(seed, LOAD), number: 0, pending: Vec::new() }
+    }
+
+    /// The next event, for this moment.
+    pub(crate) fn next(&mut self, now: i64) -> Event {
+        let change = match self.dice.range(0, 100) {
+            0..10 => self.cancel(),
+            10..20 => self.reschedule(now),
+            _ => None,
+        };
+        change.unwrap_or_else(|| self.schedule(now))
+    }
+
+    fn schedule(&mut self, now: i64) -> Event {
+        self.number += 1;
+        let (queue, id) = (format!("q-{}", self.dice.index(QUEUES)), format!("t-{}", self.number));
+        let due = match self.dice.range(0, 100) {
+            0..10 => None,
+            10..22 => Some(now - self.dice.range(0, 60_000)),
+            22..65 => Some(now + self.dice.range(0, 5_000)),
+            _ => Some(now + self.dice.range(8_000, LATER_MS_MAX)),
+        };
+        if let Some(due) = due.filter(|due| *due > now) {
+            if self.pending.len() == PENDING_MAX {
+                self.pending.swap_remove(self.dice.index(PENDING_MAX));
+            }
+            self.pending.push(Pending { queue: queue.clone(), id: id.clone(), due, moved: false });
+        }
+        Event::schedule(&queue, &id, due, self.payload())
+    }
+
+    fn payload(&mut self) -> String {
+        let n = self.number;
+        match self.dice.range(0, 1_000) {
+            0..60 => format!(r#"{{"n":{n},"fail":{}}}"#, self.dice.range(1, 3)),
+            60..110 => format!(r#"{{"n":{n},"take_ms":{}}}"#, self.dice.range(300, 3_000)),
+            110..112 => format!(r#"{{"n":{n},"hang_ms":{HANG_MS}}}"#),
+            _ => format!(r#"{{"n":{n},"take_ms":{}}}"#, self.dice.range(0, 40)),
+        }
+    }
+
+    /// Of a task that was asked for before, whether that is in time or not.
+    fn cancel(&mut self) -> Option<Event> {
+        let at = self.dice.index(self.pending.len());
+        let task = (at < self.pending.len()).then(|| self.pending.swap_remove(at))?;
+        Some(Event::cancel(&task.queue, &task.id))
+    }
+
+    fn reschedule(&mut self, now: i64) -> Option<Event> {
+        let at = self.dice.index(self.pending.len());
+        let due = now + self.dice.range(1_000, LATER_MS_MAX);
+        let task = self.pending.get_mut(at).filter(|task| !task.moved && task.due != due)?;
+        (task.due, task.moved) = (due, true);
+        Some(Event::reschedule(&task.queue, &task.id, due))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use dueline::testing::history::Asks;
+
+    use super::*;
+
+    const NOW: i64 = 1_795_000_000_000;
+
+    fn events(seed: u64, count: i64) -> Vec<Event> {
+        let mut tasks = Tasks::new(seed);
+        (0..count).map(|n| tasks.next(NOW + n * 20)).collect()
+    }
+
+    #[test]
+    fn the_same_seed_asks_for_the_same() {
+        assert_eq!(events(5, 500), events(5, 500));
+        assert_ne!(events(5, 500), events(6, 500));
+    }
+
+    #[test]
+    fn a_task_is_asked_for_once_and_moved_or_cancelled_only_afterwards() {
+        let mut asked: BTreeMap<(String, String), bool> = BTreeMap::new();
+        let (mut cancels, mut moves, mut queues) = (0, 0, BTreeSet::new());
+        for event in events(5, 5_000) {
+            let key = (event.queue.clone(), event.id.clone());
+            queues.insert(event.queue);
+            match event.asks {
+                Asks::Schedule { .. } => assert_eq!(asked.insert(key, false), None),
+                Asks::Cancel => {
+                    cancels += 1;
+                    assert_eq!(asked.insert(key, true), Some(false));
+                }
+                Asks::Reschedule { .. } => {
+                    moves += 1;
+                    assert_eq!(asked.get(&key), Some(&false));
+                }
+                Asks::Nonsense => panic!("the load is in order"),
+            }
+        }
+        assert!(cancels > 300 && moves > 150 && queues.len() > 250, "{cancels} {moves} {}", queues.len());
+    }
+
+    #[test]
+    fn payloads_are_json() {
+        for event in events(5, 1_000) {
+            serde_json::from_str::<serde_json::Value>(&event.json()).expect("JSON");
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! What is done to the instances: drawn from a seed before anything starts, so that a seed always means the same faults.
+//! When a step begins depends on the machine too, since each waits until the one before is over.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+use crate::dice::Dice;
+
+mod draw;
+#[cfg(test)]
+mod tests;
+
+/// A kind of run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Scenario {
+    Kill,
+    Sigstop,
+    LostCancel,
+    CutKafka,
+    CutCassandra,
+    RebalanceStorm,
+}
+
+impl Scenario {
+    pub(crate) const ALL: [Scenario; 6] = [
+        Scenario::Kill,
+        Scenario::Sigstop,
+        Scenario::LostCancel,
+        Scenario::CutKafka,
+        Scenario::CutCassandra,
+        Scenario::RebalanceStorm,
+    ];
+
+    /// Its name on the command line.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Scenario::Kill => "kill",
+            Scenario::Sigstop => "sigstop",
+            Scenario::LostCancel => "lost-cancel",
+            Scenario::CutKafka => "cut-kafka",
+            Scenario::CutCassandra => "cut-cassandra",
+            Scenario::RebalanceStorm => "rebalance-storm",
+        }
+    }
+
+    /// What it does, in a line.
+    pub(crate) fn about(self) -> &'static str {
+        match self {
+            Scenario::Kill => {
+                "kill -9 of instances, each started again; how long shards had no running owner"
+            }
+            Scenario::Sigstop => "SIGSTOP of an owner for 5, 20 and 60 s, then SIGCONT",
+            Scenario::LostCancel => "all instances killed; cancels while nobody lives; instances start",
+            Scenario::CutKafka => "an instance cut from Kafka only, silently or loudly (Linux, root)",
+            Scenario::CutCassandra => "an instance cut from Cassandra only, silently or loudly (Linux, root)",
+            Scenario::RebalanceStorm => "instances join and leave in good order, ten times a minute",
+        }
+    }
+
+    /// Whether each instance needs a network of its own.
+    pub(crate) fn cuts(self) -> bool {
+        matches!(self, Scenario::CutKafka | Scenario::CutCassandra)
+    }
+}
+
+/// One of the two servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Server {
+    Kafka,
+    Cassandra,
+}
+
+/// How an instance is cut from a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Cut {
+    /// Nothing arrives, connections stay open; afterwards what was held goes on.
+    Silent,
+    /// Connections are reset, new ones too.
+    Loud,
+}
+
+/// One fault, or one change. Lengths are in milliseconds; after each, everything runs again for `rest_ms`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Step {
+    /// `down_ms` later it is started again.
+    Kill {
+        victim: String,
+        down_ms: i64,
+        rest_ms: i64,
+    },
+    Freeze {
+        victim: String,
+        for_ms: i64,
+        rest_ms: i64,
+    },
+    Cut {
+        victim: String,
+        from: Server,
+        how: Cut,
+        for_ms: i64,
+        rest_ms: i64,
+    },
+    /// `after_ms` after the step before, whatever became of that.
+    Join {
+        name: String,
+        after_ms: i64,
+    },
+    /// As `Join`; asked to stop.
+    Leave {
+        name: String,
+        after_ms: i64,
+    },
+    /// `tasks` tasks due `due_ms` after they are asked for; all killed; half of the tasks cancelled; started again
+    /// `down_ms` after the kill.
+    LoseAll {
+        tasks: usize,
+        due_ms: i64,
+        down_ms: i64,
+        rest_ms: i64,
+    },
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let s = |ms: &i64| *ms as f64 / 1_000.0;
+        match self {
+            Step::Kill { victim, down_ms, .. } => {
+                write!(f, "kill {victim}, start it again after {:.1} s", s(down_ms))
+            }
+            Step::Freeze { victim, for_ms, .. } => write!(f, "freeze {victim} for {:.1} s", s(for_ms)),
+            Step::Cut { victim, from, how, for_ms, .. } => {
+                write!(f, "cut {victim} from {from:?} for {:.1} s, {how:?}", s(for_ms))
+            }
+            Step::Join { name, after_ms } => write!(f, "after {:.1} s {name} joins", s(after_ms)),
+            Step::Leave { name, after_ms } => write!(f, "after {:.1} s {name} leaves", s(after_ms)),
+            Step::LoseAll { tasks, due_ms, down_ms, .. } => write!(
+                f,
+                "{tasks} tasks due in {:.1} s, kill all, cancel half, start again after {:.1} s",
+                s(due_ms),
+                s(down_ms)
+            ),
+        }
+    }
+}
+
+/// What a plan is drawn from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub(crate) scenario: Scenario,
+    pub(crate) seed: u64,
+    /// How long faults go on, about; each scenario's own length when `None`.
+    pub(crate) minutes: Option<u32>,
+    /// Kills in all, and how many of them were done in earlier runs.
+    pub(crate) kills: u32,
+    pub(crate) kills_done: u32,
+    pub(crate) instances: usize,
+}
+
+/// Everything that is going to be done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Plan {
+    /// Instances at the beginning.
+    pub(crate) instances: Vec<String>,
+    pub(crate) steps: Vec<Step>,
+}
+
+impl Plan {
+    pub(crate) fn draw(wanted: &Wanted) -> Plan {
+        draw::plan(wanted)
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "plan: instances {}", self.instances.join(", "))?;
+        for (number, step) in self.steps.iter().enumerate() {
+            write!(f, "\n  {:>3}. {step}", number + 1)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,132 @@
+//! The drawing of plans.
+
+use super::{BTreeSet, Cut, Dice, Plan, Scenario, Server, Step, Wanted};
+
+/// Streams of a seed, so that one scenario's choices do not shift another's.
+const STEPS: u64 = 1;
+/// Each kill has a stream of its own: a run that resumes goes on with the same plan.
+const KILLS: u64 = 1_000;
+
+/// Time for everything to run again after a fault, in milliseconds, from and to.
+const REST_MS: (i64, i64) = (2_000, 6_000);
+/// How long instances are frozen: within the session, beyond it, far beyond.
+const FREEZES_MS: [i64; 3] = [5_000, 20_000, 60_000];
+/// How long instances are cut off, from and to: within a session and a lease, beyond both, far beyond.
+const CUTS_MS: [(i64, i64); 3] = [(1_000, 5_000), (8_000, 20_000), (25_000, 40_000)];
+/// What a fault takes in all beyond its own length, about.
+const SETTLE_MS: i64 = 15_000;
+const MINUTE_MS: i64 = 60_000;
+
+/// Joins and leaves a minute.
+const CHANGES_PER_MINUTE: u32 = 10;
+/// Instances in a storm.
+const STORM_MIN: usize = 2;
+const STORM_MAX: usize = 6;
+
+pub(super) fn plan(wanted: &Wanted) -> Plan {
+    let instances: Vec<String> = (1..=wanted.instances).map(name).collect();
+    let steps = match wanted.scenario {
+        Scenario::Kill => kills(wanted, &instances),
+        Scenario::Sigstop => freezes(wanted, &instances),
+        Scenario::LostCancel => losses(wanted),
+        Scenario::CutKafka => cuts(wanted, &instances, Server::Kafka),
+        Scenario::CutCassandra => cuts(wanted, &instances, Server::Cassandra),
+        Scenario::RebalanceStorm => storm(wanted, &instances),
+    };
+    Plan { instances, steps }
+}
+
+fn name(number: usize) -> String {
+    format!("i-{number}")
+}
+
+fn rest(dice: &mut Dice) -> i64 {
+    dice.range(REST_MS.0, REST_MS.1)
+}
+
+fn one_of(instances: &[String], dice: &mut Dice) -> String {
+    instances[dice.index(instances.len())].clone()
+}
+
+fn kills(wanted: &Wanted, instances: &[String]) -> Vec<Step> {
+    let kill = |number: u32| {
+        let mut dice = Dice::new(wanted.seed, KILLS + u64::from(number));
+        // Half of them are back at once, as under a supervisor; half when others have taken over.
+        let down_ms = if dice.chance(500) { dice.range(0, 1_000) } else { dice.range(1_000, 15_000) };
+        Step::Kill { victim: one_of(instances, &mut dice), down_ms, rest_ms: rest(&mut dice) }
+    };
+    (wanted.kills_done..wanted.kills).map(kill).collect()
+}
+
+fn freezes(wanted: &Wanted, instances: &[String]) -> Vec<Step> {
+    let mut dice = Dice::new(wanted.seed, STEPS);
+    // A round takes a little over two minutes.
+    let rounds = wanted.minutes.map_or(1, |minutes| (minutes / 2).max(1));
+    let mut steps = Vec::new();
+    for _ in 0..rounds {
+        let mut lengths = FREEZES_MS;
+        dice.shuffle(&mut lengths);
+        steps.extend(lengths.map(|for_ms| Step::Freeze {
+            victim: one_of(instances, &mut dice),
+            for_ms,
+            rest_ms: rest(&mut dice),
+        }));
+    }
+    steps
+}
+
+fn cuts(wanted: &Wanted, instances: &[String], from: Server) -> Vec<Step> {
+    let mut dice = Dice::new(wanted.seed, STEPS);
+    let mut left_ms = i64::from(wanted.minutes.unwrap_or(3)) * MINUTE_MS;
+    let mut steps = Vec::new();
+    let mut lengths = CUTS_MS;
+    let silent_first = dice.chance(500);
+    while left_ms > 0 || steps.len() < 2 {
+        let number = steps.len();
+        if number % CUTS_MS.len() == 0 {
+            dice.shuffle(&mut lengths);
+        }
+        let (shortest, longest) = lengths[number % CUTS_MS.len()];
+        let how = if number.is_multiple_of(2) == silent_first { Cut::Silent } else { Cut::Loud };
+        let (for_ms, rest_ms) = (dice.range(shortest, longest), rest(&mut dice));
+        steps.push(Step::Cut { victim: one_of(instances, &mut dice), from, how, for_ms, rest_ms });
+        left_ms -= for_ms + rest_ms + SETTLE_MS;
+    }
+    steps
+}
+
+fn storm(wanted: &Wanted, instances: &[String]) -> Vec<Step> {
+    let mut dice = Dice::new(wanted.seed, STEPS);
+    let changes = wanted.minutes.unwrap_or(3) * CHANGES_PER_MINUTE;
+    let mean_ms = MINUTE_MS / i64::from(CHANGES_PER_MINUTE);
+    let mut live: BTreeSet<String> = instances.iter().cloned().collect();
+    let mut named = instances.len();
+    let mut steps = Vec::new();
+    for _ in 0..changes {
+        let after_ms = dice.range(mean_ms / 2, mean_ms * 3 / 2);
+        let joins = live.len() <= STORM_MIN || live.len() < STORM_MAX && dice.chance(500);
+        if joins {
+            named += 1;
+            live.insert(name(named));
+            steps.push(Step::Join { name: name(named), after_ms });
+        } else if let Some(leaving) = live.iter().nth(dice.index(live.len())).cloned() {
+            live.remove(&leaving);
+            steps.push(Step::Leave { name: leaving, after_ms });
+        }
+    }
+    steps
+}
+
+fn losses(wanted: &Wanted) -> Vec<Step> {
+    let mut dice = Dice::new(wanted.seed, STEPS);
+    let rounds = wanted.minutes.unwrap_or(2).max(1);
+    let back_late_first = dice.chance(500);
+    let loss = |number: u32| {
+        let due_ms = dice.range(20_000, 25_000);
+        // In turn: back before anything is due, and back when all of it is past due.
+        let back_late = number.is_multiple_of(2) == back_late_first;
+        let down_ms = if back_late { dice.range(25_000, 35_000) } else { dice.range(2_000, 6_000) };
+        Step::LoseAll { tasks: dice.range(300, 500) as usize, due_ms, down_ms, rest_ms: rest(&mut dice) }
+    };
+    (0..rounds).map(loss).collect()
+}

@@ -1,0 +1,90 @@
+//! Facts about plans.
+
+use super::*;
+
+fn wanted(scenario: Scenario, seed: u64) -> Wanted {
+    Wanted { scenario, seed, minutes: None, kills: 10, kills_done: 0, instances: 3 }
+}
+
+#[test]
+fn the_same_seed_makes_the_same_plan_and_another_one_another() {
+    for scenario in Scenario::ALL {
+        let plan = Plan::draw(&wanted(scenario, 7));
+        assert_eq!(plan, Plan::draw(&wanted(scenario, 7)), "{scenario:?}");
+        let others = (8..12).filter(|seed| Plan::draw(&wanted(scenario, *seed)) != plan).count();
+        assert!(others >= 3, "{scenario:?}");
+        assert!(!plan.steps.is_empty());
+    }
+}
+
+#[test]
+fn kills_that_resume_are_those_left_of_the_same_plan() {
+    let whole = Plan::draw(&wanted(Scenario::Kill, 3)).steps;
+    let rest = Plan::draw(&Wanted { kills_done: 4, ..wanted(Scenario::Kill, 3) }).steps;
+    assert_eq!((whole.len(), &whole[4..]), (10, &rest[..]));
+    let done = Plan::draw(&Wanted { kills_done: 10, ..wanted(Scenario::Kill, 3) });
+    assert_eq!(done.steps, []);
+}
+
+#[test]
+fn owners_are_frozen_once_for_each_length() {
+    for seed in 0..20 {
+        let steps = Plan::draw(&wanted(Scenario::Sigstop, seed)).steps;
+        let lengths: BTreeSet<i64> = steps
+            .iter()
+            .filter_map(|step| match step {
+                Step::Freeze { for_ms, .. } => Some(*for_ms),
+                _ => None,
+            })
+            .collect();
+        assert_eq!((steps.len(), lengths), (3, [5_000, 20_000, 60_000].into()));
+    }
+}
+
+#[test]
+fn cuts_are_silent_and_loud_and_from_one_server_only() {
+    for seed in 0..20 {
+        let steps = Plan::draw(&wanted(Scenario::CutKafka, seed)).steps;
+        let count = |wanted: Cut| {
+            let is =
+                |step: &&Step| matches!(step, Step::Cut { how, from: Server::Kafka, .. } if *how == wanted);
+            steps.iter().filter(is).count()
+        };
+        assert!(count(Cut::Silent) > 0 && count(Cut::Loud) > 0);
+        assert_eq!(count(Cut::Silent) + count(Cut::Loud), steps.len());
+    }
+}
+
+#[test]
+fn in_a_storm_only_those_leave_who_are_there_and_two_to_six_stay() {
+    for seed in 0..20 {
+        let plan = Plan::draw(&wanted(Scenario::RebalanceStorm, seed));
+        assert_eq!(plan.steps.len(), 30);
+        let mut live: BTreeSet<&String> = plan.instances.iter().collect();
+        let mut all_ms = 0;
+        for step in &plan.steps {
+            match step {
+                Step::Join { name, after_ms } => {
+                    assert!(live.insert(name));
+                    all_ms += after_ms;
+                }
+                Step::Leave { name, after_ms } => {
+                    assert!(live.remove(name));
+                    all_ms += after_ms;
+                }
+                other => panic!("{other:?} in a storm"),
+            }
+            assert!((2..=6).contains(&live.len()));
+        }
+        assert!((140_000..220_000).contains(&all_ms), "{all_ms} ms");
+    }
+}
+
+#[test]
+fn all_are_lost_both_until_before_and_until_after_tasks_are_due() {
+    for seed in 0..20 {
+        let steps = Plan::draw(&wanted(Scenario::LostCancel, seed)).steps;
+        let late = |step: &&Step| matches!(step, Step::LoseAll { due_ms, down_ms, .. } if down_ms >= due_ms);
+        assert_eq!((steps.len(), steps.iter().filter(late).count()), (2, 1));
+    }
+}

@@ -1,0 +1,184 @@
+//! The end of a run: ledgers to disk, the checker's table, the verdict.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use dueline::testing::checker::{self, Rule, Slack};
+use dueline::testing::history::History;
+use serde::Serialize;
+
+use crate::clock::{rfc3339, wall_ms};
+use crate::plan::{Plan, Scenario};
+use crate::say;
+use crate::stage::Stage;
+use crate::takeover::{self, Distribution};
+
+/// Violations that are shown; the history has them all.
+const SHOWN_MAX: usize = 10;
+
+/// What a run came to.
+#[derive(Debug)]
+pub(crate) struct Report {
+    judged: checker::Report,
+    takeovers: Option<Distribution>,
+    /// Takeovers of this run that were longer than the bound, or never ended.
+    over_bound: usize,
+    summary: Summary,
+    dir: PathBuf,
+}
+
+/// The file `result.json`.
+#[derive(Debug, Serialize)]
+struct Summary {
+    scenario: Scenario,
+    seed: u64,
+    commit: String,
+    program: PathBuf,
+    started_at: String,
+    ended_at: String,
+    servers: &'static str,
+    session_ms: i64,
+    lease_ms: i64,
+    plan: Plan,
+    events: usize,
+    calls: usize,
+    checked: BTreeMap<&'static str, u64>,
+    violations: BTreeMap<&'static str, usize>,
+    /// Further runs of a task, by cause.
+    duplicates: BTreeMap<&'static str, u64>,
+    /// The shard that nobody said to run for longest, and for how long, in milliseconds.
+    longest_silence: Option<(u32, i64)>,
+    takeovers: Option<Distribution>,
+    clean: bool,
+}
+
+impl Report {
+    /// Writes the ledgers down and judges them.
+    pub(crate) fn make(
+        stage: &Stage<'_>,
+        scenario: Scenario,
+        plan: &Plan,
+        ledger: &Path,
+        started: i64,
+    ) -> Result<Report> {
+        let dir = stage.site.options.dir.clone();
+        let history = stage.history();
+        write_history(&dir.join("history.jsonl"), &history)?;
+        write_lines(&dir.join("shards.jsonl"), &stage.watch.changes())?;
+        let judged = checker::check(&history, &slack(None));
+        write_stories(&dir, &history, &judged)?;
+        let takeovers = match scenario {
+            Scenario::Kill => Distribution::of(&takeover::read(ledger)?),
+            _ => None,
+        };
+        let late = |gap_ms: Option<i64>| gap_ms.is_none_or(|gap_ms| gap_ms > takeover::BOUND_MS);
+        let over_bound = stage.takeovers.iter().filter(|one| late(one.gap_ms)).count();
+        let word = |rule: &Rule| rule.word();
+        let violations = Rule::ALL.iter().map(|rule| (word(rule), judged.violations(*rule)));
+        let summary = Summary {
+            scenario,
+            seed: stage.options.seed,
+            commit: stage.options.commit.clone(),
+            program: stage.options.program.clone(),
+            started_at: rfc3339(started),
+            ended_at: rfc3339(wall_ms()),
+            servers: "single",
+            session_ms: 6_000,
+            lease_ms: 6_000,
+            plan: plan.clone(),
+            events: stage.producer.sent.count(),
+            calls: history.called.len(),
+            checked: judged.checked.iter().map(|(rule, count)| (word(rule), *count)).collect(),
+            violations: violations.filter(|(_, count)| *count > 0).collect(),
+            duplicates: judged.duplicates.clone(),
+            longest_silence: stage.watch.longest_silence(),
+            takeovers: takeovers.clone(),
+            clean: judged.is_clean() && over_bound == 0,
+        };
+        let file = File::create(dir.join("result.json"))?;
+        serde_json::to_writer_pretty(BufWriter::new(file), &summary)?;
+        Ok(Report { judged, takeovers, over_bound, summary, dir })
+    }
+
+    /// Tells of it; true when everything that is checked holds.
+    pub(crate) fn tell(&self) -> Result<bool> {
+        tell_judged(&self.judged)?;
+        if let Some(takeovers) = &self.takeovers {
+            say::data(takeovers.text())?;
+        }
+        let Summary { scenario, seed, commit, events, calls, clean, longest_silence, .. } = &self.summary;
+        if let Some((shard, ms)) = longest_silence {
+            say::data(format_args!(
+                "longest time in which nobody said to run a shard: {ms} ms, shard {shard}"
+            ))?;
+        }
+        let verdict = match (self.judged.wrongs.len(), self.over_bound) {
+            (0, 0) => "clean".to_owned(),
+            (0, over) => format!("promises kept, but {over} takeovers took longer than the bound"),
+            (wrongs, _) => format!("NOT CLEAN: {wrongs} violations"),
+        };
+        say::data(format_args!(
+            "{verdict}: {} seed {seed} commit {commit}, {events} events, {calls} calls; see {}",
+            scenario.word(),
+            self.dir.display()
+        ))?;
+        Ok(*clean)
+    }
+}
+
+/// Judges histories that were written before; true when they are clean.
+/// `known_ms` is for looking closer: how long after its acknowledgement a record is taken as known to its owner.
+pub(crate) fn check(files: &[PathBuf], known_ms: Option<i64>) -> Result<bool> {
+    let mut history = History::default();
+    for path in files {
+        let file = File::open(path).with_context(|| format!("{}", path.display()))?;
+        history.read(BufReader::new(file)).with_context(|| format!("{}", path.display()))?;
+    }
+    let judged = checker::check(&history, &slack(known_ms));
+    tell_judged(&judged)?;
+    let wrongs = judged.wrongs.len();
+    say::data(if wrongs == 0 { "clean".to_owned() } else { format!("NOT CLEAN: {wrongs} violations") })?;
+    Ok(wrongs == 0)
+}
+
+fn slack(known_ms: Option<i64>) -> Slack {
+    let slack = Slack::default();
+    Slack { known_ms: known_ms.unwrap_or(slack.known_ms), ..slack }
+}
+
+fn tell_judged(judged: &checker::Report) -> Result<()> {
+    say::data(judged)?;
+    for wrong in judged.wrongs.iter().take(SHOWN_MAX) {
+        say::data(format_args!("{:?}: {}", wrong.rule, wrong.what))?;
+    }
+    Ok(())
+}
+
+fn write_history(path: &Path, history: &History) -> Result<()> {
+    let mut file = BufWriter::new(File::create(path).with_context(|| format!("{}", path.display()))?);
+    history.clone().write(&mut file)?;
+    Ok(file.flush()?)
+}
+
+fn write_lines<T: Serialize>(path: &Path, lines: &[T]) -> Result<()> {
+    let mut file = BufWriter::new(File::create(path)?);
+    for line in lines {
+        serde_json::to_writer(&mut file, line)?;
+        file.write_all(b"\n")?;
+    }
+    Ok(file.flush()?)
+}
+
+/// What happened to the queues that something was wrong with.
+fn write_stories(dir: &Path, history: &History, judged: &checker::Report) -> Result<()> {
+    let mut queues: Vec<&str> = judged.wrongs.iter().filter_map(|wrong| wrong.queue.as_deref()).collect();
+    queues.sort_unstable();
+    queues.dedup();
+    for queue in queues.into_iter().take(SHOWN_MAX) {
+        std::fs::write(dir.join(format!("story-{queue}.txt")), checker::story(history, queue).join("\n"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,227 @@
+//! One run, from the plan to the verdict.
+//!
+//! ```text
+//!  plan -> servers -> site -> instances share all shards -> load -> steps of the plan -> load ends
+//!       -> shards come to rest -> what is wanted has run -> ledgers -> checker -> verdict
+//! ```
+//!
+//! What cannot go on in between is a violation of its own, and what was taken down until then is judged all the same.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::act;
+use crate::clock::{self, sleep_ms, wall_ms};
+use crate::network;
+use crate::plan::{Plan, Scenario, Wanted};
+use crate::report::Report;
+use crate::say;
+use crate::servers::Servers;
+use crate::site::{self, Site, is_loopback};
+use crate::stage::{self, Stage};
+use crate::takeover;
+
+/// The load alone, before the first fault, in milliseconds.
+const CALM_MS: i64 = 5_000;
+/// After the last fault every shard has come to rest within this.
+const REST_SECONDS_MAX: u64 = 120;
+/// Everything wanted has run within this after that.
+const DONE_SECONDS_MAX: u64 = 180;
+/// What runs again although it is done does so within this: an attempt's timeout and a wait, in milliseconds.
+const AFTERWARDS_MS: i64 = 12_000;
+
+/// Which servers there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Topology {
+    /// One Kafka and one Cassandra.
+    Single,
+}
+
+/// What to run.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// What is done to the instances; `chaos list` tells of each
+    scenario: Scenario,
+    /// Decides about faults and load
+    #[arg(long)]
+    seed: u64,
+    /// Which servers
+    #[arg(long, value_enum, default_value = "single")]
+    servers: Topology,
+    /// How long faults go on, about [default: each scenario's own length]
+    #[arg(long)]
+    minutes: Option<u32>,
+    /// Kills in all (kill)
+    #[arg(long, default_value_t = 10)]
+    kills: u32,
+    /// A ledger of takeovers to go on with, until it has --kills kills (kill)
+    #[arg(long)]
+    resume: Option<PathBuf>,
+    /// A Kafka that runs, host:port; without it and --cassandra, those of `cargo xtask servers up`
+    #[arg(long, requires = "cassandra")]
+    kafka: Option<String>,
+    /// A Cassandra that runs, host:port
+    #[arg(long, requires = "kafka")]
+    cassandra: Option<String>,
+    /// Folder for ledgers, logs and the result [default: target/chaos/SCENARIO-SEED]
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// The program of the product [default: this checkout's, built beside this one]
+    #[arg(long)]
+    dueline: Option<PathBuf>,
+    /// Instances at the beginning
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(2..=6))]
+    instances: u32,
+    /// Events a second
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=2000))]
+    rate: u32,
+    /// Filter of the instances' logs
+    #[arg(long, default_value = "info")]
+    log: String,
+}
+
+/// Runs a scenario; true when everything that is checked holds.
+pub(crate) async fn run(args: Args) -> Result<bool> {
+    let Topology::Single = args.servers;
+    if args.scenario.cuts()
+        && let Err(why) = network::possible()
+    {
+        let others: Vec<_> =
+            Scenario::ALL.iter().filter(|other| !other.cuts()).map(|one| one.word()).collect();
+        bail!(
+            "{} needs a network for each instance, and {why}; without: {}",
+            args.scenario.word(),
+            others.join(", ")
+        );
+    }
+    let dir = args.out.clone().unwrap_or_else(|| {
+        PathBuf::from("target/chaos").join(format!("{}-{}", args.scenario.word(), args.seed))
+    });
+    std::fs::create_dir_all(&dir).with_context(|| format!("{}", dir.display()))?;
+    let ledger = args.resume.clone().unwrap_or_else(|| dir.join("takeovers.jsonl"));
+    if args.resume.is_none() && ledger.exists() {
+        std::fs::remove_file(&ledger)?;
+    }
+    let done = takeover::kills(&takeover::read(&ledger)?);
+    let plan = Plan::draw(&Wanted {
+        scenario: args.scenario,
+        seed: args.seed,
+        minutes: args.minutes,
+        kills: args.kills,
+        kills_done: done,
+        instances: args.instances as usize,
+    });
+    say::data(&plan)?;
+    if plan.steps.is_empty() {
+        let all = takeover::Distribution::of(&takeover::read(&ledger)?).context("no kills")?;
+        say::data(all.text())?;
+        return Ok(all.over_bound == 0 && all.never == 0);
+    }
+    let program = site::program(args.dueline.as_deref())?;
+    let servers = match (args.kafka, args.cassandra) {
+        (Some(kafka), Some(cassandra)) => Servers::given(kafka, cassandra),
+        _ => tokio::task::spawn_blocking(Servers::up).await??,
+    };
+    let (kafka, cassandra) = (servers.kafka.clone(), servers.cassandra.clone());
+    if args.scenario.cuts() {
+        ensure!(is_loopback(&kafka) && is_loopback(&cassandra), "only servers at 127.0.0.1 can be cut from");
+    }
+    let site = Site::make(site::Options { kafka, cassandra, dir, log: args.log }).await?;
+    let options = stage::Options {
+        program,
+        seed: args.seed,
+        commit: commit(),
+        rate: args.rate,
+        networks: args.scenario.cuts(),
+    };
+    let play = Play { scenario: args.scenario, plan, ledger, done };
+    let reported = tokio::select! {
+        reported = play.perform(&site, options) => reported,
+        () = asked_to_end() => Err(anyhow::anyhow!("interrupted")),
+    };
+    site.clear().await;
+    tokio::task::spawn_blocking(move || drop(servers)).await?;
+    reported?.tell()
+}
+
+/// A plan and the ledger of its takeovers.
+struct Play {
+    scenario: Scenario,
+    plan: Plan,
+    ledger: PathBuf,
+    /// Kills in the ledger before this run.
+    done: u32,
+}
+
+impl Play {
+    async fn perform(&self, site: &Site, options: stage::Options) -> Result<Report> {
+        let started = wall_ms();
+        let mut stage = Stage::new(site, options).await?;
+        for name in &self.plan.instances {
+            stage.start(name).await?;
+        }
+        stage.until_all_run().await.context("the instances at the beginning")?;
+        stage.start_load();
+        sleep_ms(CALM_MS).await;
+        if let Err(error) = act::all(&mut stage, &self.plan, &self.ledger, self.done).await {
+            stage.wrong(format!("the run could not go on: {error:#}"));
+        }
+        stage.stop_load().await?;
+        stage.producer.settled().await?;
+        finish(&mut stage).await;
+        Report::make(&stage, self.scenario, &self.plan, &self.ledger, started)
+    }
+}
+
+/// Gives everything time to end. What does not is the checker's to judge.
+async fn finish(stage: &mut Stage<'_>) {
+    say::line("the faults have ended");
+    stage.watch.healed(&stage.producer.sent.last_offsets());
+    stage.until_all_left().await;
+    let rested = clock::until("every shard comes to rest", REST_SECONDS_MAX, || stage.watch.at_rest()).await;
+    let wanted = stage.producer.sent.wanted();
+    let all_ran = clock::until("everything wanted has run", DONE_SECONDS_MAX, || {
+        stage.sink.calls.missing(&wanted) == 0
+    });
+    for error in [rested, all_ran.await].into_iter().filter_map(Result::err) {
+        say::line(error);
+    }
+    sleep_ms(AFTERWARDS_MS).await;
+    if let Err(error) = stage.until_all_run().await {
+        stage.wrong(format!("at the end: {error}"));
+    }
+}
+
+async fn asked_to_end() {
+    let waits = [SignalKind::interrupt(), SignalKind::terminate()].map(|kind| async move {
+        match signal(kind) {
+            Ok(mut signals) => {
+                signals.recv().await;
+            }
+            Err(_) => std::future::pending().await,
+        }
+    });
+    let [interrupt, terminate] = waits;
+    tokio::select! {
+        () = interrupt => {}
+        () = terminate => {}
+    }
+}
+
+/// The commit of this checkout, with a mark when files differ from it.
+fn commit() -> String {
+    let git = |arguments: &[&str]| -> Option<String> {
+        let output = std::process::Command::new("git")
+            .current_dir(crate::servers::workspace())
+            .args(arguments)
+            .output();
+        let output = output.ok().filter(|output| output.status.success())?;
+        Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let Some(commit) = git(&["rev-parse", "--short", "HEAD"]) else { return "unknown".to_owned() };
+    let changed =
+        git(&["status", "--porcelain", "--untracked-files=no"]).is_some_and(|said| !said.is_empty());
+    if changed { format!("{commit}-changed") } else { commit }
+}

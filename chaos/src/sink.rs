@@ -1,0 +1,122 @@
+//! The handlers that tasks are delivered to: an HTTP server that refuses lower fencing tokens and takes down every call.
+//!
+//! What it does with a call is in the payload: `fail` = how many attempts get 503, `take_ms` = how long an answer takes,
+//! `hang_ms` = the same for the first attempt. It knows nothing of the product but the headers of a callback, and each
+//! instance calls a path of its own, so that it is known who called.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use dueline::testing::history::{Called, End};
+use percent_encoding::percent_decode_str;
+
+use crate::clock;
+use crate::ledger::{Calls, Taken};
+
+/// A sink that listens until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Sink {
+    pub(crate) port: u16,
+    pub(crate) calls: Calls,
+    server: tokio::task::JoinHandle<()>,
+}
+
+/// What a payload asks of the sink.
+#[derive(Debug, Default, serde::Deserialize)]
+struct Wish {
+    #[serde(default)]
+    fail: u32,
+    #[serde(default)]
+    take_ms: u64,
+    #[serde(default)]
+    hang_ms: u64,
+}
+
+impl Sink {
+    pub(crate) async fn start() -> Result<Sink> {
+        let calls = Calls::default();
+        let listener =
+            tokio::net::TcpListener::bind("127.0.0.1:0").await.context("a port for the handlers")?;
+        let port = listener.local_addr()?.port();
+        let routes =
+            axum::Router::new().route("/sink/{by}", axum::routing::post(take)).with_state(calls.clone());
+        let serve = async move {
+            if let Err(error) = axum::serve(listener, routes).await {
+                crate::say::line(format_args!("the handlers ended: {error}"));
+            }
+        };
+        Ok(Sink { port, calls, server: tokio::spawn(serve) })
+    }
+
+    /// Where an instance delivers to.
+    pub(crate) fn url(&self, instance: &str) -> String {
+        format!("http://127.0.0.1:{}/sink/{instance}", self.port)
+    }
+}
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+async fn take(
+    State(calls): State<Calls>,
+    Path(by): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let payload = String::from_utf8_lossy(&body).into_owned();
+    let Some(called) = called(&headers, payload) else {
+        return (StatusCode::BAD_REQUEST, "a header is missing or cannot be read").into_response();
+    };
+    let wish: Wish = serde_json::from_str(&called.payload).unwrap_or_default();
+    let fails = called.attempt <= wish.fail;
+    let hang_ms = if called.attempt == 1 { wish.hang_ms } else { 0 };
+    let mut open = match calls.arrived(called, &by) {
+        Taken::Open(open) => open,
+        Taken::Refused => return (StatusCode::CONFLICT, [("dueline-fenced", "1")]).into_response(),
+    };
+    let take_ms = wish.take_ms.max(hang_ms);
+    if take_ms > 0 {
+        tokio::time::sleep(Duration::from_millis(take_ms)).await;
+    }
+    let (end, status) = match fails {
+        true => (End::Failed, StatusCode::SERVICE_UNAVAILABLE),
+        false => (End::Succeeded, StatusCode::OK),
+    };
+    open.end(end);
+    status.into_response()
+}
+
+/// The call that the headers of a callback tell of.
+fn called(headers: &HeaderMap, payload: String) -> Option<Called> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let name = |name: &str| Some(percent_decode_str(text(name)?).decode_utf8().ok()?.into_owned());
+    let token: Option<Vec<u64>> =
+        text("dueline-fencing-token")?.split('.').map(|part| part.parse().ok()).collect();
+    Some(Called {
+        shard: text("dueline-shard")?.parse().ok()?,
+        version: None,
+        decided: None,
+        sent: None,
+        arrived: clock::wall_ms(),
+        ended: None,
+        queue: name("dueline-queue")?,
+        id: name("dueline-task-id")?,
+        due: clock::parse(text("dueline-due-at")?)?,
+        ready: None,
+        deadline: clock::parse(text("dueline-deadline")?)?,
+        token: token?.try_into().ok()?,
+        attempt: text("dueline-attempt")?.parse().ok()?,
+        max_attempts: text("dueline-max-attempts").and_then(|max| max.parse().ok()),
+        previous: text("dueline-previous-outcome").map(str::to_owned),
+        payload,
+        refused: false,
+        broken_off: false,
+    })
+}

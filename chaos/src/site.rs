@@ -1,0 +1,192 @@
+//! The place of a run on the servers: topics, group and keyspace of its own, dropped at the end; a folder for logs and
+//! ledgers, which stays.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use dueline::config::Config;
+use dueline::log::kafka::topics;
+use dueline::store::cassandra::migrate;
+
+use crate::say;
+use crate::sink::Sink;
+
+/// Shards of a run: several for each instance, few enough to be asked about ten times a second.
+pub(crate) const SHARDS: u32 = 12;
+/// Time for one attempt, in seconds, and so for what an instance leaves open when it is killed.
+const TIMEOUT_SECONDS: u64 = 8;
+/// Dropping a keyspace may take this long.
+const DROP_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What a place is made of.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub(crate) kafka: String,
+    pub(crate) cassandra: String,
+    pub(crate) dir: PathBuf,
+    /// The filter of the instances' logs.
+    pub(crate) log: String,
+}
+
+/// A place, made.
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub(crate) options: Options,
+    /// Prefix of the topics, name of group and keyspace.
+    unique: String,
+}
+
+impl Site {
+    /// Makes topics and tables.
+    pub(crate) async fn make(options: Options) -> Result<Site> {
+        let unique = format!("chaos_{}", &uuid::Uuid::new_v4().simple().to_string()[..12]);
+        std::fs::create_dir_all(&options.dir).with_context(|| format!("{}", options.dir.display()))?;
+        let site = Site { options, unique };
+        if let Err(error) = site.prepare().await {
+            site.clear().await;
+            return Err(error);
+        }
+        Ok(site)
+    }
+
+    async fn prepare(&self) -> Result<()> {
+        let config = self.product_config()?;
+        let plan = topics::plan(&dueline::node::wanted_topics(&config));
+        topics::create(&dueline::node::kafka_options(&config), &plan)
+            .await
+            .context("the topics of this run")?;
+        let options = dueline::node::cassandra_options(&config);
+        migrate::up(&options, "chaos", &mut |_| {}).await.context("the keyspace of this run")?;
+        Ok(())
+    }
+
+    /// Drops topics and keyspace, and says what stays.
+    pub(crate) async fn clear(&self) {
+        if let Err(error) = self.delete_topics().await {
+            say::line(format_args!("the topics {}.* stay: {error:#}", self.unique));
+        }
+        if let Err(error) = self.drop_keyspace().await {
+            say::line(format_args!("the keyspace {} stays: {error:#}", self.unique));
+        }
+    }
+
+    async fn delete_topics(&self) -> Result<()> {
+        let config = self.product_config()?;
+        let plan = topics::plan(&dueline::node::wanted_topics(&config));
+        Ok(topics::delete(&dueline::node::kafka_options(&config), &plan).await?)
+    }
+
+    async fn drop_keyspace(&self) -> Result<()> {
+        let session = scylla::client::session_builder::SessionBuilder::new()
+            .known_node(&self.options.cassandra)
+            .build()
+            .await?;
+        let mut drop = scylla::statement::Statement::new(format!("DROP KEYSPACE IF EXISTS {}", self.unique));
+        drop.set_request_timeout(Some(DROP_TIMEOUT));
+        session.query_unpaged(drop, ()).await?;
+        Ok(())
+    }
+
+    fn product_config(&self) -> Result<Config> {
+        let file = self.options.dir.join("site.toml");
+        std::fs::write(&file, self.config("site", 1, "http://127.0.0.1:1/"))?;
+        let sources = dueline::config::Sources { file: Some(file), ..dueline::config::Sources::default() };
+        Ok(dueline::config::load(sources).context("the configuration of a run")?.config)
+    }
+
+    /// Name of the schedule topic.
+    pub(crate) fn schedule_topic(&self) -> String {
+        format!("{}.schedule", self.unique)
+    }
+
+    /// The file of that name in the folder of the run.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.options.dir.join(name)
+    }
+
+    /// Writes the configuration of an instance. Session and lease are the defaults: 6 s each.
+    pub(crate) fn config_file(&self, instance: &str, port: u16, sink: &Sink) -> Result<PathBuf> {
+        let path = self.file(&format!("{instance}.toml"));
+        std::fs::write(&path, self.config(instance, port, &sink.url(instance)))?;
+        Ok(path)
+    }
+
+    fn config(&self, instance: &str, port: u16, url: &str) -> String {
+        let Site { options: Options { kafka, cassandra, log, .. }, unique } = self;
+        format!(
+            r#"
+[instance]
+name = "{instance}"
+[kafka]
+brokers = "{kafka}"
+group = "{unique}"
+[topics]
+prefix = "{unique}"
+partitions = {SHARDS}
+replication_factor = 1
+min_insync_replicas = 1
+[cassandra]
+nodes = ["{cassandra}"]
+keyspace = "{unique}"
+[cassandra.replication]
+dc1 = 1
+[http]
+listen = "127.0.0.1:{port}"
+[log]
+format = "text"
+filter = "{log}"
+[[handler]]
+name = "sink"
+kind = "http"
+url = "{url}"
+timeout = "{TIMEOUT_SECONDS}s"
+[handler.retry]
+initial = "500ms"
+max = "2s"
+"#
+        )
+    }
+}
+
+/// The port of `host:port`.
+pub(crate) fn port_of(address: &str) -> Result<u16> {
+    let port = address.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+    port.with_context(|| format!("{address:?} is not host:port"))
+}
+
+/// Whether an address is this machine's loopback: only that can be forwarded into a network of an instance's own.
+pub(crate) fn is_loopback(address: &str) -> bool {
+    address.starts_with("127.0.0.1:")
+}
+
+/// The program of the product: the one that is named, or the one beside this program, which is built first when it is not
+/// there or when cargo runs this: then it is the one of this checkout.
+pub(crate) fn program(given: Option<&Path>) -> Result<PathBuf> {
+    if let Some(given) = given {
+        return given.canonicalize().with_context(|| format!("{}", given.display()));
+    }
+    let own = std::env::current_exe().context("the path of this program")?;
+    let beside = own.with_file_name("dueline");
+    if beside.exists() && std::env::var_os("CARGO").is_none() {
+        return Ok(beside);
+    }
+    say::line("building dueline");
+    let mut cargo = std::process::Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(crate::servers::workspace()).args([
+        "build",
+        "--package",
+        "dueline",
+        "--bin",
+        "dueline",
+    ]);
+    if !cfg!(debug_assertions) {
+        cargo.arg("--release");
+    }
+    let status = cargo.stdout(std::io::stderr()).status().context("running cargo")?;
+    anyhow::ensure!(
+        status.success() && beside.exists(),
+        "dueline cannot be built: name it with --dueline PATH"
+    );
+    Ok(beside)
+}

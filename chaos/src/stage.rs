@@ -1,0 +1,278 @@
+//! A run under way: the site, the handlers, the load, the instances that live, and what was done to them.
+//!
+//! Everything it started ends with it. Instances are started from the thread that polls it, which has to be the main one.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use dueline::testing::history::{Fault, Halted, History};
+use rustix::process::Signal;
+
+use crate::clock::{self, wall_ms};
+use crate::instance::{Instance, Start};
+use crate::ledger::{Call, Key};
+use crate::load::Load;
+use crate::network::{Network, Ports, Way};
+use crate::plan::Server;
+use crate::producer::Producer;
+use crate::say;
+use crate::sink::Sink;
+use crate::site::{Site, port_of};
+use crate::takeover::{Gaps, Takeover};
+use crate::watch::Watch;
+
+/// Everything runs again within this after a fault has ended, or the run has failed.
+const RUN_AGAIN_SECONDS_MAX: u64 = 120;
+/// An instance that is asked to stop waits up to 25 s for its calls.
+const STOP_SECONDS_MAX: u64 = 60;
+
+/// What a run is made with.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub(crate) program: PathBuf,
+    pub(crate) seed: u64,
+    pub(crate) commit: String,
+    /// Events a second.
+    pub(crate) rate: u32,
+    /// Whether each instance has a network of its own.
+    pub(crate) networks: bool,
+}
+
+/// A run under way.
+pub(crate) struct Stage<'a> {
+    pub(crate) options: Options,
+    pub(crate) site: &'a Site,
+    pub(crate) sink: Sink,
+    pub(crate) producer: Producer,
+    pub(crate) watch: Watch,
+    /// Takeovers that were measured in this run.
+    pub(crate) takeovers: Vec<Takeover>,
+    load: Option<Load>,
+    live: Vec<Instance>,
+    /// Those asked to stop that have not ended yet.
+    leaving: Vec<Instance>,
+    /// Processes started so far.
+    started: u32,
+    faults: Vec<Fault>,
+    /// Who could not hear how calls ended, and when.
+    halts: Vec<(String, i64, i64)>,
+    wrongs: Vec<String>,
+    /// Tasks that may never be called.
+    forbidden: BTreeSet<Key>,
+}
+
+impl<'a> Stage<'a> {
+    pub(crate) async fn new(site: &'a Site, options: Options) -> Result<Stage<'a>> {
+        Ok(Stage {
+            sink: Sink::start().await?,
+            producer: Producer::start(&site.options.kafka, site.schedule_topic())?,
+            watch: Watch::new(crate::site::SHARDS)?,
+            options,
+            site,
+            takeovers: Vec::new(),
+            load: None,
+            live: Vec::new(),
+            leaving: Vec::new(),
+            started: 0,
+            faults: Vec::new(),
+            halts: Vec::new(),
+            wrongs: Vec::new(),
+            forbidden: BTreeSet::new(),
+        })
+    }
+
+    /// Starts a process of an instance and does not wait for it.
+    pub(crate) async fn start(&mut self, name: &str) -> Result<()> {
+        let port = free_port()?;
+        let network = match self.options.networks {
+            true => Some(Network::open(self.ports(port)?).await?),
+            false => None,
+        };
+        let config = self.site.config_file(name, port, &self.sink)?;
+        let log = self.site.file(&format!("{name}.log"));
+        let (program, config, log) = (self.options.program.as_path(), config.as_path(), log.as_path());
+        let instance = Instance::start(Start { name, program, config, log, network })?;
+        self.started += 1;
+        self.watch.follow(name, format!("{name}#{}", self.started), port);
+        self.live.push(instance);
+        Ok(())
+    }
+
+    fn ports(&self, http: u16) -> Result<Ports> {
+        let options = &self.site.options;
+        let (kafka, cassandra) = (port_of(&options.kafka)?, port_of(&options.cassandra)?);
+        Ok(Ports { kafka, cassandra, sink: self.sink.port, http })
+    }
+
+    pub(crate) fn start_load(&mut self) {
+        self.load = Some(Load::start(self.producer.clone(), self.options.seed, self.options.rate));
+    }
+
+    pub(crate) async fn stop_load(&mut self) -> Result<()> {
+        match self.load.take() {
+            Some(load) => load.stop().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Names of the instances that were started and not ended.
+    pub(crate) fn names(&self) -> BTreeSet<String> {
+        self.live.iter().map(|instance| instance.name.clone()).collect()
+    }
+
+    fn instance(&self, name: &str) -> Result<&Instance> {
+        let mut all = self.live.iter();
+        all.find(|instance| instance.name == name).with_context(|| format!("{name} does not run"))
+    }
+
+    fn take(&mut self, name: &str) -> Result<Instance> {
+        let mut all = self.live.iter();
+        let at =
+            all.position(|instance| instance.name == name).with_context(|| format!("{name} does not run"))?;
+        Ok(self.live.swap_remove(at))
+    }
+
+    /// Waits until every shard has a running owner and every instance is one. An instance that ended by itself is a
+    /// violation, told once.
+    pub(crate) async fn until_all_run(&mut self) -> Result<()> {
+        self.expect_alive();
+        let names = self.names();
+        let what = format!("every shard runs, shared by {}", Vec::from_iter(names.clone()).join(", "));
+        clock::until(&what, RUN_AGAIN_SECONDS_MAX, || self.watch.all_run(&names)).await?;
+        self.expect_alive();
+        Ok(())
+    }
+
+    fn expect_alive(&mut self) {
+        let mut wrongs = Vec::new();
+        self.live.retain_mut(|instance| match instance.ended() {
+            None => true,
+            Some(status) => {
+                wrongs.push(format!("{} ended by itself: {status}", instance.name));
+                false
+            }
+        });
+        for wrong in wrongs {
+            self.wrong(wrong);
+        }
+    }
+
+    /// Kills an instance as a power cut does, and watches the shards it ran.
+    pub(crate) fn kill(&mut self, name: &str, number: u32) -> Result<()> {
+        let owners = self.watch.owners();
+        let instance = self.take(name)?;
+        let killed = wall_ms();
+        let killed_us = instance.kill()?;
+        self.watch.forget(name);
+        let lost = owners.into_iter().filter(|(_, owner)| owner.instance == name);
+        let open = lost.map(|(shard, owner)| Takeover {
+            kill: number,
+            seed: self.options.seed,
+            commit: self.options.commit.clone(),
+            victim: name.to_owned(),
+            killed,
+            shard,
+            epoch: owner.epoch,
+            next_epoch: None,
+            gap_ms: None,
+        });
+        self.watch.measure(Gaps::new(killed_us, open.collect()));
+        Ok(())
+    }
+
+    /// Kills all of them.
+    pub(crate) fn kill_all(&mut self) -> Result<()> {
+        for instance in std::mem::take(&mut self.live) {
+            self.watch.forget(&instance.name);
+            instance.kill()?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn signal(&self, name: &str, signal: Signal) -> Result<()> {
+        self.instance(name)?.signal(signal)
+    }
+
+    pub(crate) fn set_way(&self, name: &str, server: Server, way: Way) -> Result<()> {
+        self.instance(name)?.set_way(server, way)
+    }
+
+    /// Asks an instance to stop and does not wait for it.
+    pub(crate) fn leave(&mut self, name: &str) -> Result<()> {
+        let instance = self.take(name)?;
+        instance.signal(Signal::TERM)?;
+        self.watch.forget(name);
+        self.leaving.push(instance);
+        Ok(())
+    }
+
+    /// Waits until those that were asked to stop have ended, and well.
+    pub(crate) async fn until_all_left(&mut self) {
+        for mut instance in std::mem::take(&mut self.leaving) {
+            let wrong = match instance.until_ended(STOP_SECONDS_MAX).await {
+                Some(status) if status.success() => continue,
+                Some(status) => format!("{} was asked to stop and ended badly: {status}", instance.name),
+                None => format!("{} was asked to stop and runs after {STOP_SECONDS_MAX} s", instance.name),
+            };
+            say::line(&wrong);
+            self.wrongs.push(wrong);
+        }
+    }
+
+    /// Notes something that must never be.
+    pub(crate) fn wrong(&mut self, wrong: String) {
+        say::line(&wrong);
+        self.wrongs.push(wrong);
+    }
+
+    /// Notes tasks that may never be called from now on, and were not before.
+    pub(crate) fn forbid(&mut self, keys: Vec<Key>) {
+        self.forbidden.extend(keys);
+    }
+
+    /// Notes something that was wrong since `from` and is over.
+    pub(crate) fn fault(&mut self, what: String, from: i64) {
+        self.faults.push(Fault { what, from, to: wall_ms() });
+    }
+
+    /// Notes that an instance could not go on since `from`, and can now.
+    pub(crate) fn halted(&mut self, name: &str, from: i64) {
+        self.halts.push((name.to_owned(), from, wall_ms()));
+    }
+
+    /// Everything that was taken down, for the checker. The epochs of an instance are those it made calls under.
+    pub(crate) fn history(&self) -> History {
+        let calls = self.sink.calls.all();
+        let mut wrongs = self.wrongs.clone();
+        for Call { called, by, .. } in &calls {
+            if self.forbidden.contains(&(called.queue.clone(), called.id.clone())) {
+                wrongs.push(format!("cancelled while nobody lived, and yet called by {by}: {called:?}"));
+            }
+        }
+        let mut halted = Vec::new();
+        for (name, from, to) in &self.halts {
+            let own = calls.iter().filter(|call| call.by == *name);
+            let epochs: BTreeSet<(u32, u64)> =
+                own.map(|call| (call.called.shard, call.called.token[1])).collect();
+            let (from, to) = (*from, *to);
+            halted.extend(epochs.into_iter().map(|(shard, epoch)| Halted { shard, epoch, from, to }));
+        }
+        let (owned, rested) = self.watch.lines();
+        History {
+            asked: self.producer.sent.asked(),
+            called: calls.into_iter().map(|call| call.called).collect(),
+            faults: self.faults.clone(),
+            wrongs,
+            owned,
+            rested,
+            halted,
+            ..History::default()
+        }
+    }
+}
+
+fn free_port() -> Result<u16> {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").context("a free port")?;
+    Ok(listener.local_addr()?.port())
+}
