@@ -5,7 +5,7 @@
 //! applied at any later time, or never. What is checked in every state: not both may start. Explored by breadth first
 //! search (the crate `stateright`), so that a counterexample is a shortest one.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use stateright::{Checker, Model, Path, Property};
 
@@ -292,10 +292,10 @@ fn own_in_doubt(_: &Lease, state: &State) -> bool {
 }
 
 /// What was found within bounds, by the name of the property.
-fn found(plant: Option<Plant>, bounds: Bounds) -> HashMap<&'static str, Path<State, Action>> {
+fn found(plant: Option<Plant>, bounds: Bounds) -> BTreeMap<&'static str, Path<State, Action>> {
     let checker = Lease { bounds, plant }.checker().spawn_bfs().join();
     eprintln!("{plant:?}: {} states", checker.unique_state_count());
-    checker.discoveries()
+    checker.discoveries().into_iter().collect()
 }
 
 const fn bounds(seconds: u64, gifts: [u8; 2], losses: u8) -> Bounds {
