@@ -33,7 +33,8 @@ pub(super) fn plan(wanted: &Wanted) -> Plan {
         Scenario::CutCassandra => cuts(wanted, &instances, Server::Cassandra),
         Scenario::RebalanceStorm => storm(wanted, &instances),
     };
-    Plan { instances, steps }
+    let done = if wanted.scenario == Scenario::Kill { wanted.kills_done } else { 0 };
+    Plan { instances, done, steps }
 }
 
 fn name(number: usize) -> String {
