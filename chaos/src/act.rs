@@ -32,14 +32,15 @@ const LAST_CANCELS_MS: i64 = 500;
 /// The stream of a seed that decides which tasks are cancelled.
 const LOSSES: u64 = 3;
 
-/// Does all steps. Takeovers are added to `ledger` after each kill.
-pub(crate) async fn all(stage: &mut Stage<'_>, plan: &Plan, ledger: &Path) -> Result<()> {
+/// Does all steps. Takeovers are added to `ledger` after each kill; `done` kills are in it already.
+pub(crate) async fn all(stage: &mut Stage<'_>, plan: &Plan, ledger: &Path, done: u32) -> Result<()> {
     let mut storm_at = wall_ms();
-    for (number, step) in (plan.done..).zip(&plan.steps) {
+    for (number, step) in plan.steps.iter().enumerate() {
         say::line(format_args!("{}. {step}", number + 1));
+        let number = u32::try_from(number)?;
         match step {
             Step::Kill { victim, down_ms, rest_ms } => {
-                kill(stage, victim, number, *down_ms, ledger).await?;
+                kill(stage, victim, done + number, *down_ms, ledger).await?;
                 rest(stage, *rest_ms).await?;
             }
             Step::Freeze { victim, for_ms, rest_ms } => {

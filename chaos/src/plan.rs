@@ -168,8 +168,6 @@ pub(crate) struct Wanted {
 pub(crate) struct Plan {
     /// Instances at the beginning.
     pub(crate) instances: Vec<String>,
-    /// Steps that earlier runs did.
-    pub(crate) done: u32,
     pub(crate) steps: Vec<Step>,
 }
 
@@ -182,8 +180,8 @@ impl Plan {
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "plan: instances {}", self.instances.join(", "))?;
-        for (number, step) in (self.done + 1..).zip(&self.steps) {
-            write!(f, "\n  {number:>3}. {step}")?;
+        for (number, step) in self.steps.iter().enumerate() {
+            write!(f, "\n  {:>3}. {step}", number + 1)?;
         }
         Ok(())
     }

@@ -136,7 +136,7 @@ pub(crate) async fn run(args: Args) -> Result<bool> {
         rate: args.rate,
         networks: args.scenario.cuts(),
     };
-    let play = Play { scenario: args.scenario, plan, ledger };
+    let play = Play { scenario: args.scenario, plan, ledger, done };
     let reported = tokio::select! {
         reported = play.perform(&site, options) => reported,
         () = asked_to_end() => Err(anyhow::anyhow!("interrupted")),
@@ -151,6 +151,8 @@ struct Play {
     scenario: Scenario,
     plan: Plan,
     ledger: PathBuf,
+    /// Kills in the ledger before this run.
+    done: u32,
 }
 
 impl Play {
@@ -163,7 +165,7 @@ impl Play {
         stage.until_all_run().await.context("the instances at the beginning")?;
         stage.start_load();
         sleep_ms(CALM_MS).await;
-        if let Err(error) = act::all(&mut stage, &self.plan, &self.ledger).await {
+        if let Err(error) = act::all(&mut stage, &self.plan, &self.ledger, self.done).await {
             stage.wrong(format!("the run could not go on: {error:#}"));
         }
         stage.stop_load().await?;

@@ -33,8 +33,7 @@ pub(super) fn plan(wanted: &Wanted) -> Plan {
         Scenario::CutCassandra => cuts(wanted, &instances, Server::Cassandra),
         Scenario::RebalanceStorm => storm(wanted, &instances),
     };
-    let done = if wanted.scenario == Scenario::Kill { wanted.kills_done } else { 0 };
-    Plan { instances, done, steps }
+    Plan { instances, steps }
 }
 
 fn name(number: usize) -> String {
