@@ -3,4 +3,5 @@
 pub mod checker;
 pub mod history;
 pub mod log_conformance;
+pub mod rng;
 pub mod store_conformance;

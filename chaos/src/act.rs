@@ -6,7 +6,6 @@ use anyhow::{Context as _, Result};
 use rustix::process::Signal;
 
 use crate::clock::{self, sleep_ms, until_wall, wall_ms};
-use crate::dice::Dice;
 use crate::event::Event;
 use crate::ledger::Key;
 use crate::network::Way;
@@ -14,6 +13,7 @@ use crate::plan::{Cut, Plan, Server, Step};
 use crate::say;
 use crate::stage::Stage;
 use crate::takeover;
+use dueline::testing::rng::Rng;
 
 /// A shard whose owner was killed is waited for so long.
 const TAKEOVER_SECONDS_MAX: u64 = 120;
@@ -62,7 +62,7 @@ pub(crate) async fn all(stage: &mut Stage<'_>, plan: &Plan, ledger: &Path, done:
                 stage.leave(name)?;
             }
             Step::LoseAll { tasks, due_ms, down_ms, rest_ms } => {
-                let mut dice = Dice::new(stage.options.seed, LOSSES + 1_000 * u64::from(number));
+                let mut dice = Rng::of_stream(stage.options.seed, LOSSES + 1_000 * u64::from(number));
                 let loss = Loss { round: number, tasks: *tasks, due_ms: *due_ms, down_ms: *down_ms };
                 lose_all(stage, &loss, &plan.instances, &mut dice).await?;
                 rest(stage, *rest_ms).await?;
@@ -155,7 +155,7 @@ struct Loss {
     down_ms: i64,
 }
 
-async fn lose_all(stage: &mut Stage<'_>, loss: &Loss, instances: &[String], dice: &mut Dice) -> Result<()> {
+async fn lose_all(stage: &mut Stage<'_>, loss: &Loss, instances: &[String], dice: &mut Rng) -> Result<()> {
     let due = wall_ms() + loss.due_ms;
     let keys: Vec<Key> = (0..loss.tasks)
         .map(|n| (format!("lost-{}-{}", loss.round, n % LOST_QUEUES), format!("t-{n}")))

@@ -8,9 +8,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 
 use crate::clock::wall_ms;
-use crate::dice::Dice;
 use crate::event::Event;
 use crate::producer::Producer;
+use dueline::testing::rng::Rng;
 
 /// Queues that the load writes to.
 const QUEUES: usize = 300;
@@ -73,19 +73,19 @@ struct Pending {
 /// Events, one after the other.
 #[derive(Debug)]
 pub(crate) struct Tasks {
-    dice: Dice,
+    dice: Rng,
     number: u64,
     pending: Vec<Pending>,
 }
 
 impl Tasks {
     pub(crate) fn new(seed: u64) -> Tasks {
-        Tasks { dice: Dice::new(seed, LOAD), number: 0, pending: Vec::new() }
+        Tasks { dice: Rng::of_stream(seed, LOAD), number: 0, pending: Vec::new() }
     }
 
     /// The next event, for this moment.
     pub(crate) fn next(&mut self, now: i64) -> Event {
-        let change = match self.dice.range(0, 100) {
+        let change = match self.dice.range_ms(0, 100) {
             0..10 => self.cancel(),
             10..20 => self.reschedule(now),
             _ => None,
@@ -96,11 +96,11 @@ impl Tasks {
     fn schedule(&mut self, now: i64) -> Event {
         self.number += 1;
         let (queue, id) = (format!("q-{}", self.dice.index(QUEUES)), format!("t-{}", self.number));
-        let due = match self.dice.range(0, 100) {
+        let due = match self.dice.range_ms(0, 100) {
             0..10 => None,
-            10..22 => Some(now - self.dice.range(0, 60_000)),
-            22..65 => Some(now + self.dice.range(0, 5_000)),
-            _ => Some(now + self.dice.range(8_000, LATER_MS_MAX)),
+            10..22 => Some(now - self.dice.range_ms(0, 60_000)),
+            22..65 => Some(now + self.dice.range_ms(0, 5_000)),
+            _ => Some(now + self.dice.range_ms(8_000, LATER_MS_MAX)),
         };
         if let Some(due) = due.filter(|due| *due > now) {
             if self.pending.len() == PENDING_MAX {
@@ -113,11 +113,11 @@ impl Tasks {
 
     fn payload(&mut self) -> String {
         let n = self.number;
-        match self.dice.range(0, 1_000) {
-            0..60 => format!(r#"{{"n":{n},"fail":{}}}"#, self.dice.range(1, 3)),
-            60..110 => format!(r#"{{"n":{n},"take_ms":{}}}"#, self.dice.range(300, 3_000)),
+        match self.dice.range_ms(0, 1_000) {
+            0..60 => format!(r#"{{"n":{n},"fail":{}}}"#, self.dice.range_ms(1, 3)),
+            60..110 => format!(r#"{{"n":{n},"take_ms":{}}}"#, self.dice.range_ms(300, 3_000)),
             110..112 => format!(r#"{{"n":{n},"hang_ms":{HANG_MS}}}"#),
-            _ => format!(r#"{{"n":{n},"take_ms":{}}}"#, self.dice.range(0, 40)),
+            _ => format!(r#"{{"n":{n},"take_ms":{}}}"#, self.dice.range_ms(0, 40)),
         }
     }
 
@@ -130,7 +130,7 @@ impl Tasks {
 
     fn reschedule(&mut self, now: i64) -> Option<Event> {
         let at = self.dice.index(self.pending.len());
-        let due = now + self.dice.range(1_000, LATER_MS_MAX);
+        let due = now + self.dice.range_ms(1_000, LATER_MS_MAX);
         let task = self.pending.get_mut(at).filter(|task| !task.moved && task.due != due)?;
         (task.due, task.moved) = (due, true);
         Some(Event::reschedule(&task.queue, &task.id, due))

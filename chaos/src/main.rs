@@ -11,7 +11,6 @@ use clap::{Parser, Subcommand};
 
 mod act;
 mod clock;
-mod dice;
 mod enter;
 mod event;
 mod instance;

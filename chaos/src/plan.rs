@@ -7,8 +7,6 @@ use std::fmt;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use crate::dice::Dice;
-
 mod draw;
 #[cfg(test)]
 mod tests;

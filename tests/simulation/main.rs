@@ -18,7 +18,6 @@ mod quorum;
 mod rare;
 mod records;
 mod requests;
-mod rng;
 mod run;
 mod setup;
 mod store;

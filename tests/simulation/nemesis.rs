@@ -4,11 +4,11 @@ use dueline::engine::Effect;
 use dueline::model::{Fact, FactRow, Row, Shard};
 use dueline::planted;
 
-use crate::rng::Rng;
 use crate::setup::Setup;
 use crate::store::cell::{ALL, Mask, REPLICAS, bits, replicas_of};
 use crate::store::nodes::DCS;
 use crate::world::{Addr, Event, World};
+use dueline::testing::rng::Rng;
 
 /// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,11 +174,11 @@ pub(crate) fn plan(setup: &Setup, rng: &mut Rng) -> Vec<(u64, Fault)> {
 impl World {
     /// Springs the trap that an effect has met; gives how long its request is held up.
     pub(crate) fn spring(&mut self, at: Addr, moment: Moment) -> u64 {
-        let instance = &mut self.instances[at.instance];
-        if self.healing || instance.trap.is_none_or(|(awaited, _)| awaited != moment) {
+        if self.healing {
             return 0;
         }
-        let Some((_, blow)) = instance.trap.take() else { return 0 };
+        let trap = &mut self.instances[at.instance].trap;
+        let Some((_, blow)) = trap.take_if(|(awaited, _)| *awaited == moment) else { return 0 };
         self.ledger.count(match moment {
             Moment::Call => "blow at a call",
             Moment::Start => "blow at a start",

@@ -3,7 +3,7 @@
 use dueline::engine::Timing;
 use dueline::model::Shard;
 
-use crate::rng::Rng;
+use dueline::testing::rng::Rng;
 
 /// Sizes and rates of a run.
 #[derive(Clone, Debug)]

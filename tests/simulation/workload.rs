@@ -11,9 +11,9 @@ use dueline::model::{
 use crate::handlers::{UNSTORABLE, payload};
 use crate::ledger::{Append, Asked, BASE};
 use crate::log::Decoded;
-use crate::rng::Rng;
 use crate::setup::Setup;
 use crate::world::{Event, World};
+use dueline::testing::rng::Rng;
 
 /// Handlers there are.
 pub(crate) const HANDLERS: u64 = 3;
@@ -214,9 +214,9 @@ impl Workload {
     }
 
     fn event(&mut self, queue: Option<QueueName>, id: Option<TaskId>, verb: Verb) -> Asking {
-        let hash = self.rng.next();
+        let hash = self.rng.draw();
         let event_id_hash =
-            self.rng.chance(200).then(|| (u128::from(self.rng.next()) << 64 | 1).to_le_bytes());
+            self.rng.chance(200).then(|| (u128::from(self.rng.draw()) << 64 | 1).to_le_bytes());
         let content_hash = (u128::from(hash) << 64 | 2).to_le_bytes();
         Asking { queue, id, verb, content_hash, event_id_hash, reason: None }
     }

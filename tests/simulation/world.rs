@@ -17,12 +17,12 @@ use crate::ledger::{BASE, Ledger};
 use crate::log::Log;
 use crate::nemesis::{Blow, Fault, Moment};
 use crate::operation::{LogOp, StoreOp};
-use crate::rng::Rng;
 use crate::setup::Setup;
 use crate::store::Store;
 use crate::store::cell::Mask;
 use crate::store::nodes::DCS;
 use crate::workload::Workload;
+use dueline::testing::rng::Rng;
 
 /// Names an engine in one life of its instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -144,7 +144,7 @@ impl World {
         let instances = (0..setup.instances).map(one).collect();
         let mut store = Store::new(setup.read_repair);
         store.nodes.skew(&mut rng, setup.node_skew_ms);
-        let workload = Workload::new(&setup, rng.next());
+        let workload = Workload::new(&setup, rng.draw());
         World {
             now: 0,
             sequence: 0,
@@ -296,7 +296,7 @@ impl World {
     }
 
     fn assign(&mut self, to: Addr) {
-        let owner = u128::from(self.rng.next()) << 64 | u128::from(self.rng.next());
+        let owner = u128::from(self.rng.draw()) << 64 | u128::from(self.rng.draw());
         self.instances[to.instance].believes.insert(to.shard);
         if !self.instances[to.instance].engines.contains_key(&to.shard) {
             let engine = Engine::new(self.options(to));

@@ -1,6 +1,8 @@
 //! The drawing of plans.
 
-use super::{BTreeSet, Cut, Dice, Plan, Scenario, Server, Step, Wanted};
+use dueline::testing::rng::Rng;
+
+use super::{BTreeSet, Cut, Plan, Scenario, Server, Step, Wanted};
 
 /// Streams of a seed, so that one scenario's choices do not shift another's.
 const STEPS: u64 = 1;
@@ -40,26 +42,26 @@ fn name(number: usize) -> String {
     format!("i-{number}")
 }
 
-fn rest(dice: &mut Dice) -> i64 {
-    dice.range(REST_MS.0, REST_MS.1)
+fn rest(dice: &mut Rng) -> i64 {
+    dice.range_ms(REST_MS.0, REST_MS.1)
 }
 
-fn one_of(instances: &[String], dice: &mut Dice) -> String {
+fn one_of(instances: &[String], dice: &mut Rng) -> String {
     instances[dice.index(instances.len())].clone()
 }
 
 fn kills(wanted: &Wanted, instances: &[String]) -> Vec<Step> {
     let kill = |number: u32| {
-        let mut dice = Dice::new(wanted.seed, KILLS + u64::from(number));
+        let mut dice = Rng::of_stream(wanted.seed, KILLS + u64::from(number));
         // Half of them are back at once, as under a supervisor; half when others have taken over.
-        let down_ms = if dice.chance(500) { dice.range(0, 1_000) } else { dice.range(1_000, 15_000) };
+        let down_ms = if dice.chance(500) { dice.range_ms(0, 1_000) } else { dice.range_ms(1_000, 15_000) };
         Step::Kill { victim: one_of(instances, &mut dice), down_ms, rest_ms: rest(&mut dice) }
     };
     (wanted.kills_done..wanted.kills).map(kill).collect()
 }
 
 fn freezes(wanted: &Wanted, instances: &[String]) -> Vec<Step> {
-    let mut dice = Dice::new(wanted.seed, STEPS);
+    let mut dice = Rng::of_stream(wanted.seed, STEPS);
     // A round takes a little over two minutes.
     let rounds = wanted.minutes.map_or(1, |minutes| (minutes / 2).max(1));
     let mut steps = Vec::new();
@@ -76,7 +78,7 @@ fn freezes(wanted: &Wanted, instances: &[String]) -> Vec<Step> {
 }
 
 fn cuts(wanted: &Wanted, instances: &[String], from: Server) -> Vec<Step> {
-    let mut dice = Dice::new(wanted.seed, STEPS);
+    let mut dice = Rng::of_stream(wanted.seed, STEPS);
     let mut left_ms = i64::from(wanted.minutes.unwrap_or(3)) * MINUTE_MS;
     let mut steps = Vec::new();
     let mut lengths = CUTS_MS;
@@ -88,7 +90,7 @@ fn cuts(wanted: &Wanted, instances: &[String], from: Server) -> Vec<Step> {
         }
         let (shortest, longest) = lengths[number % CUTS_MS.len()];
         let how = if number.is_multiple_of(2) == silent_first { Cut::Silent } else { Cut::Loud };
-        let (for_ms, rest_ms) = (dice.range(shortest, longest), rest(&mut dice));
+        let (for_ms, rest_ms) = (dice.range_ms(shortest, longest), rest(&mut dice));
         steps.push(Step::Cut { victim: one_of(instances, &mut dice), from, how, for_ms, rest_ms });
         left_ms -= for_ms + rest_ms + SETTLE_MS;
     }
@@ -96,14 +98,14 @@ fn cuts(wanted: &Wanted, instances: &[String], from: Server) -> Vec<Step> {
 }
 
 fn storm(wanted: &Wanted, instances: &[String]) -> Vec<Step> {
-    let mut dice = Dice::new(wanted.seed, STEPS);
+    let mut dice = Rng::of_stream(wanted.seed, STEPS);
     let changes = wanted.minutes.unwrap_or(3) * CHANGES_PER_MINUTE;
     let mean_ms = MINUTE_MS / i64::from(CHANGES_PER_MINUTE);
     let mut live: BTreeSet<String> = instances.iter().cloned().collect();
     let mut named = instances.len();
     let mut steps = Vec::new();
     for _ in 0..changes {
-        let after_ms = dice.range(mean_ms / 2, mean_ms * 3 / 2);
+        let after_ms = dice.range_ms(mean_ms / 2, mean_ms * 3 / 2);
         let joins = live.len() <= STORM_MIN || live.len() < STORM_MAX && dice.chance(500);
         if joins {
             named += 1;
@@ -118,15 +120,15 @@ fn storm(wanted: &Wanted, instances: &[String]) -> Vec<Step> {
 }
 
 fn losses(wanted: &Wanted) -> Vec<Step> {
-    let mut dice = Dice::new(wanted.seed, STEPS);
+    let mut dice = Rng::of_stream(wanted.seed, STEPS);
     let rounds = wanted.minutes.unwrap_or(2).max(1);
     let back_late_first = dice.chance(500);
     let loss = |number: u32| {
-        let due_ms = dice.range(20_000, 25_000);
+        let due_ms = dice.range_ms(20_000, 25_000);
         // In turn: back before anything is due, and back when all of it is past due.
         let back_late = number.is_multiple_of(2) == back_late_first;
-        let down_ms = if back_late { dice.range(25_000, 35_000) } else { dice.range(2_000, 6_000) };
-        Step::LoseAll { tasks: dice.range(300, 500) as usize, due_ms, down_ms, rest_ms: rest(&mut dice) }
+        let down_ms = if back_late { dice.range_ms(25_000, 35_000) } else { dice.range_ms(2_000, 6_000) };
+        Step::LoseAll { tasks: dice.range_ms(300, 500) as usize, due_ms, down_ms, rest_ms: rest(&mut dice) }
     };
     (0..rounds).map(loss).collect()
 }

@@ -25,9 +25,7 @@ fn by_answers(index: &Index<'_>, report: &mut Report) {
             if sent > answer.at && !running {
                 report.of_call(Rule::StoppedStaysStopped, "ran though it was stopped", call, (call, answer));
             }
-            let bumped = index.owned.get(&(call.shard, call.token[1])).map(|owned| owned.at);
-            let Some((appended, bumped)) = appended.zip(bumped) else { continue };
-            if appended < bumped && !index.fault_between("log away", bumped, sent) {
+            if appended.is_some_and(|appended| came_after(index, call, appended)) {
                 let what = "ran though it was stopped before its owner came";
                 report.of_call(Rule::StoppedStaysStopped, what, call, (call, answer));
             }
@@ -43,15 +41,19 @@ fn cancels_are_read_before_anything_starts(index: &Index<'_>, report: &mut Repor
         let Some((asked, current)) = cancel.zip(answer.current) else { continue };
         report.count(Rule::StoppedStaysStopped);
         for call in index.calls_of((answer.shard, current)) {
-            let sent = call.sent.unwrap_or(call.arrived);
-            let bumped = index.owned.get(&(call.shard, call.token[1])).map(|owned| owned.at);
-            let Some(bumped) = bumped.filter(|bumped| asked.appended < *bumped) else { continue };
-            if !index.fault_between("log away", bumped, sent) {
+            if came_after(index, call, asked.appended) {
                 let what = "ran though a cancel lay in the log before its owner came";
                 report.of_call(Rule::StoppedStaysStopped, what, call, (call, answer));
             }
         }
     }
+}
+
+/// Whether the owner that made a call came when an event lay in the log already, and could read the log.
+fn came_after(index: &Index<'_>, call: &Called, appended: i64) -> bool {
+    let sent = call.sent.unwrap_or(call.arrived);
+    let bumped = index.owned.get(&(call.shard, call.token[1])).map(|owned| owned.at);
+    bumped.is_some_and(|bumped| appended < bumped && !index.fault_between("log away", bumped, sent))
 }
 
 fn begun_by(index: &Index<'_>, version: At, call: &Called, at: i64) -> bool {

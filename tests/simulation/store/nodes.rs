@@ -2,8 +2,8 @@
 //! off.
 
 use super::cell::{ALL, Mask, QUORUM, REPLICAS, dc_of, replicas_of};
-use crate::rng::Rng;
 use dueline::planted;
+use dueline::testing::rng::Rng;
 
 /// Data centres.
 pub(crate) const DCS: usize = 3;
