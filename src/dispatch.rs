@@ -66,12 +66,14 @@ pub struct Ending {
     pub after_ms: Option<u64>,
     /// The handler refused the token as too low: the lease is to be verified at once.
     pub fenced: bool,
+    /// What became of the call is not known: the handler may be at work until its deadline.
+    pub lost: bool,
 }
 
 impl Ending {
     /// An ending with only an outcome.
     pub fn of(outcome: Outcome) -> Ending {
-        Ending { outcome, result: None, error: None, after_ms: None, fenced: false }
+        Ending { outcome, result: None, error: None, after_ms: None, fenced: false, lost: false }
     }
 
     /// A failure with its text.

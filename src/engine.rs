@@ -40,7 +40,7 @@ mod writes;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use crate::model::{Boot, Epoch, HandlerName, Now, Place, RetryPolicy, Shard, Wall, limits};
+use crate::model::{Boot, Epoch, HandlerName, Now, OpenAttempts, Place, RetryPolicy, Shard, Wall, limits};
 
 pub use effect::{CallOrder, Effect, KeyLookup, Observation};
 pub use fold::{Counts, Folded, Next, fold, state_of};
@@ -66,11 +66,17 @@ pub struct Policy {
     pub timeout_ms: u64,
     /// When a failed attempt is tried again.
     pub retry: RetryPolicy,
+    /// What follows an attempt whose end nobody knows.
+    pub open_attempts: OpenAttempts,
 }
 
 impl Default for Policy {
     fn default() -> Self {
-        Policy { timeout_ms: limits::TIMEOUT_MS, retry: RetryPolicy::default() }
+        Policy {
+            timeout_ms: limits::TIMEOUT_MS,
+            retry: RetryPolicy::default(),
+            open_attempts: OpenAttempts::default(),
+        }
     }
 }
 

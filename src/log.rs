@@ -22,6 +22,9 @@ pub enum Error {
     /// Not reachable or not answered in time. Try again.
     #[error("the log is not answering: {0}")]
     Unavailable(String),
+    /// A record that was sent, and of which nothing was heard: it may be written, now or later.
+    #[error("the log did not say whether it has the record: {0}")]
+    Unknown(String),
     /// The shard is not assigned to this instance (any more).
     #[error("shard {} is not assigned here", .0.0)]
     NotAssigned(Shard),
@@ -195,6 +198,9 @@ pub trait Consumer: Send + Sync + 'static {
 pub trait Producer: Send + Sync + 'static {
     /// Writes one record; answered when it is durable. Records of one partition keep the order of the calls.
     fn produce(&self, message: Message) -> Answer<Written>;
+
+    /// Gives up the records that were not sent yet: answered with [`Error::Unavailable`], they are never written.
+    fn purge(&self) {}
 
     /// Waits until everything sent is answered, at most `wait_ms` milliseconds.
     fn flush(&self, wait_ms: u64) -> BoxFuture<'static, ()>;

@@ -19,5 +19,7 @@ pub use late::{LateEntry, LateQueueRow, Pointer, PointerPage, PointerRange, Poin
 pub use name::{HandlerName, NameError, QueueName, TaskId, TaskKey};
 pub use owner::{AttemptToken, Epoch, Generation, OriginMark, OwnerRow, OwnerUuid, Progress, Shard, Version};
 pub use row::{Current, Decision, Ended, EventRow, Fact, FactRow, MarkKind, PayloadRow, Place, Row, Started};
-pub use task::{CloseReason, Misfire, OnConflict, Outcome, Payload, RetryPolicy, TaskContent, TaskState};
+pub use task::{
+    CloseReason, Misfire, OnConflict, OpenAttempts, Outcome, Payload, RetryPolicy, TaskContent, TaskState,
+};
 pub use time::{Boot, Now, Wall};

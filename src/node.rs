@@ -88,6 +88,8 @@ pub(crate) struct Backends {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) consumer: Arc<dyn Consumer>,
     pub(crate) producer: Arc<dyn Producer>,
+    /// Writes for topic handlers.
+    pub(crate) handlers_producer: Arc<dyn Producer>,
     /// The embedded log, where topics can be read back.
     pub(crate) embedded: Option<log::embedded::EmbeddedLog>,
     /// Whether the store survives the loss of a data centre; `None` when embedded.
@@ -198,7 +200,7 @@ impl Builder {
         let mut backends = connect::open(&self.config).await?;
         let cluster = agreed_cluster(&self.config, &backends.store).await?;
         let resources = Resources {
-            producer: backends.producer.clone(),
+            producer: backends.handlers_producer.clone(),
             code,
             loopback_urls: self.config.loopback_urls(),
         };

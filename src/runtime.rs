@@ -260,7 +260,8 @@ impl Service {
             .registry
             .handlers()
             .map(|(name, _, policy)| {
-                (name.clone(), engine::Policy { timeout_ms: policy.timeout_ms, retry: policy.retry })
+                let (timeout_ms, retry) = (policy.timeout_ms, policy.retry);
+                (name.clone(), engine::Policy { timeout_ms, retry, open_attempts: policy.open_attempts })
             })
             .collect();
         engine::Options {

@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use crate::dispatch::http::{self, OpenAttempts, parse_url};
+use crate::dispatch::http::{self, parse_url};
 use crate::dispatch::registry::{Kind, Policy, Route};
 use crate::model::HandlerName;
 
@@ -41,7 +41,6 @@ impl Sink {
             url: parse_url(&self.url)?,
             secrets: Vec::new(),
             statuses: http::StatusRules::default(),
-            open_attempts: OpenAttempts::Wait,
         });
         Ok(Route { name: HandlerName::new(name)?, policy, kind })
     }

@@ -203,7 +203,7 @@ pub(super) fn print(format: Format, lines: &[Line]) -> anyhow::Result<()> {
 
 pub(super) fn of_log(error: &log::Error) -> anyhow::Error {
     let exit = match error {
-        log::Error::Unavailable(_) => Exit::Unavailable,
+        log::Error::Unavailable(_) | log::Error::Unknown(_) => Exit::Unavailable,
         log::Error::NotAssigned(_)
         | log::Error::OffsetGone { .. }
         | log::Error::Refused(_)

@@ -6,13 +6,13 @@ use std::path::Path;
 use super::Problem;
 use super::build::read_secret;
 use super::section::Section;
-use crate::dispatch::http::{self, OpenAttempts, StatusRange, StatusRules, parse_url};
+use crate::dispatch::http::{self, StatusRange, StatusRules, parse_url};
 use crate::dispatch::log_line;
 use crate::dispatch::registry::{Kind, Policy, Route};
 use crate::dispatch::signature::{SECRETS_MAX, Secret};
 use crate::dispatch::topic::{self, is_topic_name};
 use crate::log::Topic;
-use crate::model::{HandlerName, RetryPolicy};
+use crate::model::{HandlerName, OpenAttempts, RetryPolicy};
 
 /// Which keys only some kinds have.
 const OF_KIND: [(&str, &str); 8] = [
@@ -100,17 +100,17 @@ fn policy(section: &Section) -> Result<Policy, Problem> {
     if retry.initial_ms > retry.max_ms {
         return Err(problem(section, "retry.initial", "is longer than retry.max, the longest wait"));
     }
-    Ok(Policy { timeout_ms: section.ms("timeout"), retry, concurrency: count("concurrency") })
+    let open_attempts = match section.text("open_attempts").as_str() {
+        "rerun" => OpenAttempts::Rerun,
+        _ => OpenAttempts::Wait,
+    };
+    Ok(Policy { timeout_ms: section.ms("timeout"), retry, concurrency: count("concurrency"), open_attempts })
 }
 
 fn http_options(section: &Section) -> Result<http::Options, Problem> {
     let url = needed(section, "url", "where the callback goes")?;
     let url = parse_url(&url).map_err(|error| problem(section, "url", error.to_string()))?;
-    let open_attempts = match section.text("open_attempts").as_str() {
-        "rerun" => OpenAttempts::Rerun,
-        _ => OpenAttempts::Wait,
-    };
-    Ok(http::Options { url, secrets: secrets(section)?, statuses: statuses(section)?, open_attempts })
+    Ok(http::Options { url, secrets: secrets(section)?, statuses: statuses(section)? })
 }
 
 fn statuses(section: &Section) -> Result<StatusRules, Problem> {

@@ -242,7 +242,7 @@ pub(super) static HANDLER_KEYS: &[Key] = &[
         "open_attempts",
         Choice(&["wait", "rerun"]),
         Unset,
-        "http: after a connection broke during a call, wait for the attempt's deadline (the default), or rerun at once",
+        "http: after a connection broke during a call, or the owner of an attempt was lost, wait for the attempt's deadline (the default), or rerun at once",
     ),
     key("topic", Line, Unset, "topic: where the payload is produced to; needed"),
     key(

@@ -7,7 +7,7 @@
 //!
 //! A redirect is never followed and a proxy never taken from the environment: the request goes to the operator's URL
 //! or nowhere. There is no deadline here; the caller drops the call, and with it the connection. A connection that
-//! breaks after the request may have arrived leaves the handler perhaps still at work: see [`OpenAttempts`].
+//! breaks after the request may have arrived leaves the handler perhaps still at work: see [`Ending::lost`].
 
 mod answer;
 mod loopback;
@@ -50,18 +50,6 @@ pub struct Options {
     pub secrets: Vec<Secret>,
     /// Which status means what.
     pub statuses: StatusRules,
-    /// What follows when the connection breaks while the handler may be at work.
-    pub open_attempts: OpenAttempts,
-}
-
-/// What follows an attempt whose end nobody knows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OpenAttempts {
-    /// The next attempt waits for the deadline of this one.
-    #[default]
-    Wait,
-    /// The next attempt comes as after any failure: for handlers that bear an overlap.
-    Rerun,
 }
 
 /// A URL that cannot be called.
@@ -181,8 +169,8 @@ async fn post(client: reqwest::Client, options: Arc<Options>, call: Call) -> End
         .headers(header_map(&call, &options.secrets, wall_now()))
         .body(Bytes::from_owner(call.payload.clone()));
     match request.send().await {
-        Ok(response) => answer::ending(response, &options, call.deadline).await,
-        Err(error) => unsent_or_lost(error, &options, call.deadline),
+        Ok(response) => answer::ending(response, &options).await,
+        Err(error) => unsent_or_lost(error),
     }
 }
 
@@ -203,7 +191,7 @@ fn header_map(call: &Call, secrets: &[Secret], now: Wall) -> HeaderMap {
     map
 }
 
-fn unsent_or_lost(error: reqwest::Error, options: &Options, deadline: Wall) -> Ending {
+fn unsent_or_lost(error: reqwest::Error) -> Ending {
     if error.is_builder() {
         Ending::failed(
             Outcome::Fatal,
@@ -212,18 +200,14 @@ fn unsent_or_lost(error: reqwest::Error, options: &Options, deadline: Wall) -> E
     } else if error.is_connect() {
         Ending::failed(Outcome::Retryable, one_line(&format!("not reached: {}", error_chain(&error))))
     } else {
-        lost(&error, options, deadline)
+        lost(&error)
     }
 }
 
 /// The request may have arrived, and no end of it will: the handler may be at work until the deadline.
-fn lost(error: &reqwest::Error, options: &Options, deadline: Wall) -> Ending {
-    let after_ms = match options.open_attempts {
-        OpenAttempts::Wait => Some(deadline.ms_since(wall_now())),
-        OpenAttempts::Rerun => None,
-    };
+fn lost(error: &reqwest::Error) -> Ending {
     let error = one_line(&format!("connection lost before the answer was complete: {}", error_chain(error)));
-    Ending { after_ms, ..Ending::failed(Outcome::Retryable, error) }
+    Ending { lost: true, ..Ending::failed(Outcome::Retryable, error) }
 }
 
 /// The causes of an error, without the URL, which may hold a token in its query.

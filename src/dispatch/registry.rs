@@ -14,7 +14,7 @@ use super::log_line::{self, LogLine};
 use super::topic::{self, ToTopic};
 use super::{Call, Dispatch, Ending};
 use crate::log::Producer;
-use crate::model::{HandlerName, Outcome, RetryPolicy, limits};
+use crate::model::{HandlerName, OpenAttempts, Outcome, RetryPolicy, limits};
 
 /// What the tasks of a handler get when they do not say otherwise.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,11 +25,18 @@ pub struct Policy {
     pub retry: RetryPolicy,
     /// Attempts under way at once on this instance, at least 1.
     pub concurrency: u32,
+    /// What follows an attempt whose end nobody knows.
+    pub open_attempts: OpenAttempts,
 }
 
 impl Default for Policy {
     fn default() -> Self {
-        Policy { timeout_ms: limits::TIMEOUT_MS, retry: RetryPolicy::default(), concurrency: 64 }
+        Policy {
+            timeout_ms: limits::TIMEOUT_MS,
+            retry: RetryPolicy::default(),
+            concurrency: 64,
+            open_attempts: OpenAttempts::default(),
+        }
     }
 }
 
@@ -243,7 +250,6 @@ mod tests {
             url: http::parse_url("http://127.0.0.1:9/x").expect("a url"),
             secrets: Vec::new(),
             statuses: http::StatusRules::default(),
-            open_attempts: http::OpenAttempts::Wait,
         };
         let routes = vec![
             route("web", Kind::Http(http)),

@@ -1,5 +1,6 @@
 //! Handlers that are Kafka topics: the payload is produced there, keyed by the queue, and the task has succeeded when
-//! the record is durable.
+//! the record is durable. A call that is broken off takes back what was not sent yet, of other calls too: those are made
+//! again.
 //!
 //! The topic is never made here, and never one of Dueline's own.
 
@@ -43,22 +44,50 @@ impl ToTopic {
 
 impl Dispatch for ToTopic {
     fn call(&self, call: Call) -> BoxFuture<'static, Ending> {
+        let sending = Sending { producer: self.producer.clone(), is_answered: false };
         let answer = self.producer.produce(message(&self.options.topic, &call));
         Box::pin(async move {
-            match answer.await {
+            let answer = answer.await;
+            sending.end();
+            match answer {
                 Ok(_) => Ending::of(Outcome::Succeeded),
-                Err(error) => {
-                    let outcome = match error {
-                        log::Error::Refused(_) => Outcome::Fatal,
-                        log::Error::Unavailable(_)
-                        | log::Error::NotAssigned(_)
-                        | log::Error::OffsetGone { .. }
-                        | log::Error::Fatal(_) => Outcome::Retryable,
-                    };
-                    Ending::failed(outcome, one_line(&error.to_string()))
-                }
+                Err(error) => ending(&error),
             }
         })
+    }
+}
+
+/// A log that is away is no failure of the task.
+fn ending(error: &log::Error) -> Ending {
+    let outcome = match error {
+        log::Error::Refused(_) => Outcome::Fatal,
+        log::Error::Unavailable(_)
+        | log::Error::Unknown(_)
+        | log::Error::NotAssigned(_)
+        | log::Error::OffsetGone { .. }
+        | log::Error::Fatal(_) => Outcome::Aborted,
+    };
+    let lost = matches!(error, log::Error::Unknown(_));
+    Ending { lost, ..Ending::failed(outcome, one_line(&error.to_string())) }
+}
+
+/// A record on its way. Broken off, it is not to be sent any more.
+struct Sending {
+    producer: Arc<dyn Producer>,
+    is_answered: bool,
+}
+
+impl Sending {
+    fn end(mut self) {
+        self.is_answered = true;
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.producer.purge();
+        }
     }
 }
 
@@ -76,6 +105,7 @@ fn message(topic: &str, call: &Call) -> Message {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Arc, Mutex};
 
     use futures::future::BoxFuture;
@@ -89,6 +119,7 @@ mod tests {
     struct Topics {
         answer: Result<Written, Error>,
         sent: Mutex<Vec<Message>>,
+        purged: AtomicUsize,
     }
 
     impl Producer for Topics {
@@ -98,13 +129,17 @@ mod tests {
             Box::pin(async move { answer })
         }
 
+        fn purge(&self) {
+            self.purged.fetch_add(1, Ordering::Relaxed);
+        }
+
         fn flush(&self, _wait_ms: u64) -> BoxFuture<'static, ()> {
             Box::pin(async {})
         }
     }
 
     fn topics(answer: Result<Written, Error>) -> Arc<Topics> {
-        Arc::new(Topics { answer, sent: Mutex::new(Vec::new()) })
+        Arc::new(Topics { answer, sent: Mutex::new(Vec::new()), purged: AtomicUsize::new(0) })
     }
 
     #[tokio::test]
@@ -128,18 +163,26 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refused_record_is_fatal_and_all_else_retryable() {
+    async fn a_refused_record_is_fatal_and_a_log_that_is_away_no_failure() {
         let cases = [
-            (Error::Refused("too large".into()), Outcome::Fatal),
-            (Error::Unavailable("timed out".into()), Outcome::Retryable),
-            (Error::Fatal("client is gone".into()), Outcome::Retryable),
+            (Error::Refused("too large".into()), Outcome::Fatal, false),
+            (Error::Unavailable("timed out".into()), Outcome::Aborted, false),
+            (Error::Unknown("timed out".into()), Outcome::Aborted, true),
+            (Error::Fatal("client is gone".into()), Outcome::Aborted, false),
         ];
-        for (error, outcome) in cases {
-            let ending = ToTopic::new(topics(Err(error.clone())), Options { topic: "orders".into() })
-                .call(call())
-                .await;
-            assert_eq!((ending.outcome, ending.error), (outcome, Some(error.to_string())));
+        for (error, outcome, lost) in cases {
+            let topics = topics(Err(error.clone()));
+            let ending = ToTopic::new(topics.clone(), Options { topic: "orders".into() }).call(call()).await;
+            assert_eq!((ending.outcome, ending.lost, ending.error), (outcome, lost, Some(error.to_string())));
+            assert_eq!(topics.purged.load(Ordering::Relaxed), 0);
         }
+    }
+
+    #[test]
+    fn a_call_that_is_broken_off_takes_back_what_was_not_sent() {
+        let topics = topics(Err(Error::Unavailable("away".into())));
+        drop(ToTopic::new(topics.clone(), Options { topic: "orders".into() }).call(call()));
+        assert_eq!(topics.purged.load(Ordering::Relaxed), 1);
     }
 
     #[test]

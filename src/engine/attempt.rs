@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::model::{
-    AttemptToken, Boot, CloseReason, Ended, Fact, FactRow, HandlerName, Outcome, Place, Row, Started,
-    TaskContent, TaskKey, Wall, limits,
+    AttemptToken, Boot, CloseReason, Ended, Fact, FactRow, HandlerName, OpenAttempts, Outcome, Place, Row,
+    Started, TaskContent, TaskKey, Wall, limits,
 };
 
 use super::effect::{CallOrder, Effect, Observation, inline};
@@ -33,6 +33,8 @@ use super::{Engine, Stage};
 enum Phase {
     Starting,
     Calling,
+    /// Its connection was lost: its end is written at the deadline.
+    Lost,
     Ending,
 }
 
@@ -49,6 +51,8 @@ pub(super) struct Attempt {
     pub(super) deadline: Boot,
     called_at: Option<Boot>,
     phase: Phase,
+    /// What is known of the end of a lost call.
+    lost: Option<CallEnd>,
     ended: Option<Ended>,
     /// The shard was let go: only the end is still to be written.
     pub(super) leftover: bool,
@@ -76,7 +80,8 @@ impl Attempts {
 
     /// The handlers of attempts that hold a slot.
     pub(super) fn slots(&self) -> Vec<HandlerName> {
-        let holds = self.open.values().filter(|attempt| attempt.phase != Phase::Ending);
+        let holds =
+            self.open.values().filter(|attempt| !matches!(attempt.phase, Phase::Lost | Phase::Ending));
         holds.map(|attempt| attempt.content.handler.clone()).collect()
     }
 
@@ -240,6 +245,7 @@ impl Engine {
             deadline: self.now.boot.plus_ms(timeout_ms),
             called_at: None,
             phase: Phase::Starting,
+            lost: None,
             ended: None,
             leftover: false,
         };
@@ -289,7 +295,19 @@ impl Engine {
             end.after_ms = Some(fenced_wait_ms(&attempt.started, attempt.previous));
             self.ownership.doubt(self.now.boot);
         }
+        if end.lost && self.options.policy(&attempt.content.handler).open_attempts == OpenAttempts::Wait {
+            return self.call_lost(seq, end);
+        }
         self.end(seq, end);
+    }
+
+    /// The handler may be at work: its queue waits for the deadline, its slot is free.
+    fn call_lost(&mut self, seq: u64, end: CallEnd) {
+        let Some(attempt) = self.attempts.open.get_mut(&seq) else { return };
+        attempt.phase = Phase::Lost;
+        attempt.lost = Some(end);
+        let handler = attempt.content.handler.clone();
+        self.free_slot(&handler);
     }
 
     /// Breaks off calls whose deadline has passed.
@@ -298,8 +316,11 @@ impl Engine {
             self.attempts.deadlines.first().copied().filter(|(at, _)| *at <= self.now.boot)
         {
             self.attempts.deadlines.pop_first();
-            self.effects.push_back(Effect::BreakOff(seq));
-            self.end(seq, CallEnd::of(Outcome::TimedOut));
+            let lost = self.attempts.open.get_mut(&seq).and_then(|attempt| attempt.lost.take());
+            if lost.is_none() {
+                self.effects.push_back(Effect::BreakOff(seq));
+            }
+            self.end(seq, lost.unwrap_or(CallEnd::of(Outcome::TimedOut)));
         }
     }
 
@@ -311,6 +332,7 @@ impl Engine {
         let now = self.now;
         let Some(attempt) = self.attempts.open.get_mut(&seq) else { return };
         self.attempts.deadlines.remove(&(attempt.deadline, seq));
+        let has_slot = attempt.phase != Phase::Lost;
         attempt.phase = Phase::Ending;
         let policy = attempt.content.retry.unwrap_or(self.options.policy(&attempt.content.handler).retry);
         let marked = self.window.get(attempt.place).is_some_and(|task| task.mark.is_some());
@@ -346,7 +368,9 @@ impl Engine {
         if !attempt.leftover {
             self.set_status(place, Status::Ending);
         }
-        self.free_slot(&handler);
+        if has_slot {
+            self.free_slot(&handler);
+        }
         if let Some(called_at) = called_at {
             let run_ms = now.boot.ms_since(called_at);
             self.observe(Observation::AttemptEnded {
@@ -414,6 +438,6 @@ const SKIP_SLACK_MS: i64 = 100;
 impl CallEnd {
     /// An end with only an outcome.
     pub fn of(outcome: Outcome) -> CallEnd {
-        CallEnd { outcome, result: None, error: None, after_ms: None, fenced: false }
+        CallEnd { outcome, result: None, error: None, after_ms: None, fenced: false, lost: false }
     }
 }

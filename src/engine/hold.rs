@@ -2,9 +2,10 @@
 //!
 //! A call of our own that was broken off may still be at work in its handler. An attempt of a lost owner is read again
 //! now and then: its end may come into sight. What nobody ends counts as interrupted when the deadline has passed, and a
-//! read that was sent after that still found it open: this owner may have stood still over the deadline.
+//! read that was sent after that still found it open: this owner may have stood still over the deadline. Handlers that
+//! bear an overlap are not waited for.
 
-use crate::model::{CloseReason, FactRow, Place, Started, Wall, limits};
+use crate::model::{CloseReason, FactRow, HandlerName, OpenAttempts, Place, Started, Wall, limits};
 
 use super::Engine;
 use super::effect::Effect;
@@ -20,6 +21,7 @@ const HOLD_READ_MS_MAX: i64 = 2_000;
 #[derive(Debug)]
 pub(super) struct Hold {
     pub(super) started: Started,
+    until: Wall,
     /// Of a lost owner: its end may still come into sight.
     read_at: Option<Wall>,
     read_step_ms: i64,
@@ -32,7 +34,7 @@ impl Hold {
         if planted!(HoldEndsEarly) {
             return Wall(self.started.at.0.midpoint(self.started.deadline.0));
         }
-        self.started.deadline.plus_ms(HOLD_MARGIN_MS)
+        self.until
     }
 
     pub(super) fn next(&self) -> Wall {
@@ -60,15 +62,24 @@ impl Engine {
             }
             return self.back_in_line(attempt.place);
         }
-        let hold = Hold { started: attempt.started, read_at: None, read_step_ms: 0, last_read: None };
+        let until = self.hold_until(&attempt.started, &attempt.content.handler);
+        let hold = Hold { started: attempt.started, until, read_at: None, read_step_ms: 0, last_read: None };
         self.attempts.holds.insert(attempt.place, hold);
     }
 
     /// A lost owner's attempt is open: its end may still come into sight.
-    pub(super) fn hold_lost(&mut self, place: Place, started: Started) {
+    pub(super) fn hold_lost(&mut self, place: Place, started: Started, handler: &HandlerName) {
+        let until = self.hold_until(&started, handler);
         let read_at = Some(self.now.wall.plus_ms(HOLD_READ_FIRST_MS));
-        let hold = Hold { started, read_at, read_step_ms: HOLD_READ_FIRST_MS, last_read: None };
+        let hold = Hold { started, until, read_at, read_step_ms: HOLD_READ_FIRST_MS, last_read: None };
         self.attempts.holds.insert(place, hold);
+    }
+
+    fn hold_until(&self, started: &Started, handler: &HandlerName) -> Wall {
+        match self.options.policy(handler).open_attempts {
+            OpenAttempts::Wait => started.deadline.plus_ms(HOLD_MARGIN_MS),
+            OpenAttempts::Rerun => self.now.wall,
+        }
     }
 
     /// Re-reads the facts of held attempts, and ends those whose deadline has passed.
@@ -123,7 +134,11 @@ impl Engine {
                     self.interrupt(place);
                 }
             }
-            super::Next::Open(started) => self.hold_lost(place, started),
+            super::Next::Open(started) => {
+                let Some(task) = self.window.get(place) else { return };
+                let handler = task.content.handler.clone();
+                self.hold_lost(place, started, &handler);
+            }
             super::Next::Finished(_) => self.finish(place),
             super::Next::Run(_) if self.window.get(place).is_some_and(|task| task.mark.is_some()) => {
                 self.finish(place);

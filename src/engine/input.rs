@@ -60,6 +60,8 @@ pub struct CallEnd {
     pub after_ms: Option<u64>,
     /// The handler refused the token as too low.
     pub fenced: bool,
+    /// The connection was lost: the handler may be at work until its deadline.
+    pub lost: bool,
 }
 
 /// The share of one shard in what the instance may hold in memory.

@@ -225,7 +225,7 @@ impl Engine {
             }
             Next::Open(started) => {
                 let counts = super::Counts::after_interruption(&started);
-                self.hold_lost(place, started);
+                self.hold_lost(place, started, &loaded.content.handler);
                 self.admit(place, loaded.into_task(counts, Status::Held, mark));
             }
         }

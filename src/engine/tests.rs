@@ -6,6 +6,7 @@ mod folding;
 mod late;
 mod lining_up;
 mod loading;
+mod open_attempts;
 mod ownership;
 mod refused;
 mod rig;

@@ -112,6 +112,16 @@ impl RetryPolicy {
     }
 }
 
+/// What follows an attempt whose end nobody knows: its owner or its connection was lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OpenAttempts {
+    /// The next attempt, and the queue, wait for the deadline of this one.
+    #[default]
+    Wait,
+    /// They do not: for handlers that bear an overlap.
+    Rerun,
+}
+
 /// How one attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {

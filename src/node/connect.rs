@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::config::{Config, Dev, survives_dc_loss};
+use crate::log::Producer;
 use crate::log::embedded::EmbeddedLog;
 use crate::store::Store;
 use crate::store::embedded::{Database, EmbeddedStore};
@@ -22,10 +23,12 @@ async fn open_embedded(config: &Config, dev: &Dev) -> Result<Backends, Error> {
     let options = crate::log::embedded::Options::new(&config.topics.prefix, config.topics.partitions);
     let log = EmbeddedLog::open(&db, options).await?;
     let store: Arc<dyn Store> = Arc::new(EmbeddedStore::new(&db));
+    let producer: Arc<dyn Producer> = log.producer();
     Ok(Backends {
         store,
         consumer: log.consumer()?,
-        producer: log.producer(),
+        handlers_producer: producer.clone(),
+        producer,
         embedded: Some(log),
         survives_dc_loss: None,
     })
@@ -37,9 +40,24 @@ async fn open_servers(config: &Config) -> Result<Backends, Error> {
     let survives = judged(config, &store.replication()?.factors)?;
     let store: Arc<dyn Store> = Arc::new(store);
     let options = kafka_options(config);
-    let producer = Arc::new(crate::log::kafka::Producer::start(options.clone())?);
+    let producer: Arc<dyn Producer> = Arc::new(crate::log::kafka::Producer::start(options.clone())?);
+    let has_topics =
+        config.handlers.iter().any(|route| matches!(route.kind, crate::dispatch::registry::Kind::Topic(_)));
+    let handlers_producer: Arc<dyn Producer> = if has_topics {
+        Arc::new(crate::log::kafka::Producer::for_handlers(options.clone(), patience(config))?)
+    } else {
+        producer.clone()
+    };
     let consumer = Arc::new(crate::log::kafka::Consumer::start(options)?);
-    Ok(Backends { store, consumer, producer, embedded: None, survives_dc_loss: Some(survives) })
+    let survives_dc_loss = Some(survives);
+    Ok(Backends { store, consumer, producer, handlers_producer, embedded: None, survives_dc_loss })
+}
+
+/// What waits to be sent to a handler's topic is given up no later than the lease under which its task was started.
+#[cfg(feature = "kafka")]
+fn patience(config: &Config) -> std::time::Duration {
+    let timing = super::options_of(config).timing;
+    std::time::Duration::from_millis(timing.lease_ms - timing.margin_ms)
 }
 
 /// Whether the keyspace, as it is replicated, survives the loss of a data centre.

@@ -233,6 +233,7 @@ fn call_end(ending: Ending) -> CallEnd {
         error: ending.error.map(|text| cut(&text).into()),
         after_ms: ending.after_ms,
         fenced: ending.fenced,
+        lost: ending.lost,
     }
 }
 
@@ -259,7 +260,9 @@ fn store_failure(error: store::Error) -> Failure {
 
 fn log_failure(error: log::Error) -> Failure {
     match error {
-        log::Error::Unavailable(text) | log::Error::Fatal(text) => Failure::Unavailable(text),
+        log::Error::Unavailable(text) | log::Error::Unknown(text) | log::Error::Fatal(text) => {
+            Failure::Unavailable(text)
+        }
         log::Error::NotAssigned(_) => Failure::Unavailable(error.to_string()),
         log::Error::OffsetGone { .. } => Failure::OffsetGone(error.to_string()),
         log::Error::Refused(text) => Failure::Misconfigured(text),

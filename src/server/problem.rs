@@ -112,7 +112,7 @@ impl From<log::Error> for Problem {
     fn from(error: log::Error) -> Problem {
         let detail = error.to_string();
         match error {
-            log::Error::Unavailable(_) => {
+            log::Error::Unavailable(_) | log::Error::Unknown(_) => {
                 let detail = format!("{detail}; the event may have been written: send the same again");
                 Problem::unavailable("log_unavailable", detail, 1)
             }

@@ -15,6 +15,8 @@ use crate::world::{Addr, Event, World};
 enum Way {
     Sent,
     BrokenOff,
+    /// The connection is lost: the handler is at work, and nobody hears of it.
+    Unheard,
     Arrived(usize),
 }
 
@@ -70,8 +72,20 @@ impl World {
             self.handlers.ways.insert((from, seq), Way::Arrived(index));
         }
         let (ms, end) = self.draw_end(&order);
+        if !broken && !self.healing && self.rng.chance(8) {
+            self.lose_connection(from, seq, index, ms);
+        }
         self.handlers.froms.insert(index, (from, seq, end));
         self.after(ms, Event::HandlerDone(index));
+    }
+
+    fn lose_connection(&mut self, from: Addr, seq: u64, index: usize, ms: u64) {
+        self.ledger.count("connection to a handler lost");
+        self.handlers.ways.insert((from, seq), Way::Unheard);
+        self.ledger.calls[index].broken_off = true;
+        let ms = self.rng.range(0, ms + 1);
+        let lost = CallEnd { lost: true, ..CallEnd::of(Outcome::Retryable) };
+        self.after(ms, Event::Deliver(from, Input::CallEnded(seq, lost)));
     }
 
     fn write_down(
@@ -134,6 +148,9 @@ impl World {
         if (self.now as i64) > self.ledger.calls[index].deadline {
             self.ledger.count("handler went on past its deadline");
         }
+        if self.handlers.ways.get(&(from, seq)) == Some(&Way::Unheard) {
+            return;
+        }
         if !self.healing && self.rng.chance(8) {
             self.ledger.count("handler answered twice");
             self.answer(from, Input::CallEnded(seq, end.clone()));
@@ -143,6 +160,9 @@ impl World {
 
     /// A call is broken off: half the handlers notice.
     pub(crate) fn break_off(&mut self, from: Addr, seq: u64) {
+        if self.handlers.ways.get(&(from, seq)) == Some(&Way::Unheard) {
+            return;
+        }
         let way = self.handlers.ways.insert((from, seq), Way::BrokenOff);
         if let Some(Way::Arrived(index)) = way {
             let stops = self.rng.chance(500);

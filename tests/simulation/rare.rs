@@ -1,7 +1,7 @@
 //! Events that are rare and matter: the default seeds have to meet each of them, or the simulation has become too kind.
 
 /// Their names, as they are counted.
-pub(crate) const RARE: [&str; 76] = [
+pub(crate) const RARE: [&str; 77] = [
     "takeover with open attempt",
     "unknown bump that applied",
     "unknown release that applied",
@@ -78,4 +78,5 @@ pub(crate) const RARE: [&str; 76] = [
     "handler refused a good token",
     "handler panicked",
     "handler answered twice",
+    "connection to a handler lost",
 ];

@@ -314,6 +314,7 @@ impl World {
         let policy = Policy {
             timeout_ms: HANDLER_TIMEOUT_MS,
             retry: RetryPolicy { max_attempts: 4, initial_ms: 400, factor: 2.0, max_ms: 5_000, jitter: 0.2 },
+            ..Policy::default()
         };
         let policies = (0..crate::workload::HANDLERS).map(|n| (crate::workload::handler(n), policy));
         Options {

@@ -21,14 +21,14 @@ const SNOOZE: &str = "dueline-snooze";
 const DATES: DateTimeParser = DateTimeParser::new();
 
 /// The ending that an answer means.
-pub(super) async fn ending(response: Response, options: &Options, deadline: Wall) -> Ending {
+pub(super) async fn ending(response: Response, options: &Options) -> Ending {
     let status = response.status();
     if status == StatusCode::CONFLICT && response.headers().contains_key(FENCED) {
         let error = "the handler has seen a higher fencing token (409 with Dueline-Fenced)";
         return Ending { fenced: true, ..Ending::failed(Outcome::Aborted, error) };
     }
     match options.statuses.meaning(status.as_u16()) {
-        Meaning::Succeeded => succeeded(response, options, deadline).await,
+        Meaning::Succeeded => succeeded(response).await,
         Meaning::Retryable => {
             let after_ms = retry_after_ms(response.headers(), wall_now());
             Ending { after_ms, ..failed(Outcome::Retryable, response).await }
@@ -44,11 +44,11 @@ pub(super) async fn ending(response: Response, options: &Options, deadline: Wall
     }
 }
 
-async fn succeeded(response: Response, options: &Options, deadline: Wall) -> Ending {
+async fn succeeded(response: Response) -> Ending {
     let snooze = response.headers().contains_key(SNOOZE).then(|| snooze_ms(response.headers()));
     let (body, broken) = body(response).await;
     if let Some(error) = broken {
-        return lost(&error, options, deadline);
+        return lost(&error);
     }
     match snooze {
         None => Ending { result: (!body.is_empty()).then(|| body.into()), ..Ending::of(Outcome::Succeeded) },

@@ -10,9 +10,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
-use super::{
-    ClientError, OpenAttempts, Options, StatusRules, Url, UrlError, build, builder, parse_url, post,
-};
+use super::{ClientError, Options, StatusRules, Url, UrlError, build, builder, parse_url, post};
 use crate::dispatch::{Call, Dispatch, Ending, one_line};
 use crate::model::Outcome;
 use crate::wire::event::is_loopback_url;
@@ -80,12 +78,7 @@ impl Dispatch for Loopback {
                 Box::pin(async move { Ending::failed(Outcome::Fatal, error) })
             }
             Ok(url) => {
-                let options = Options {
-                    url,
-                    secrets: Vec::new(),
-                    statuses: StatusRules::default(),
-                    open_attempts: OpenAttempts::Wait,
-                };
+                let options = Options { url, secrets: Vec::new(), statuses: StatusRules::default() };
                 Box::pin(post(client, Arc::new(options), call))
             }
         }

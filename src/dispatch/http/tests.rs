@@ -16,7 +16,7 @@ use reqwest::header::RETRY_AFTER;
 use tokio::net::TcpListener;
 
 use super::answer::retry_after_ms;
-use super::{Connections, Http, Loopback, OpenAttempts, Options, StatusRules, UrlError, parse_url};
+use super::{Connections, Http, Loopback, Options, StatusRules, UrlError, parse_url};
 use crate::dispatch::signature::{Secret, Signed, verify};
 use crate::dispatch::tests::call;
 use crate::dispatch::{Call, Dispatch, Ending, wall_now};
@@ -83,12 +83,7 @@ async fn answer(
 }
 
 fn options(url: &str) -> Options {
-    Options {
-        url: parse_url(url).expect("a url"),
-        secrets: Vec::new(),
-        statuses: StatusRules::default(),
-        open_attempts: OpenAttempts::Wait,
-    }
+    Options { url: parse_url(url).expect("a url"), secrets: Vec::new(), statuses: StatusRules::default() }
 }
 
 fn http(options: Options) -> Http {

@@ -7,6 +7,9 @@
 //! paused for [`QUIET_MS`], so that of calls made in one go none is written behind a refused one. Who must keep an order
 //! makes its calls in one go and goes on from the first that failed. A record that can never be written
 //! ([`Error::Refused`]) leaves the others alone.
+//!
+//! A producer for handlers ([`Producer::for_handlers`]) is another: its records have nothing to do with each other, so a
+//! failure is that of one record.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -26,7 +29,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::options::Options;
 use super::recall::Recall;
-use super::{context, error};
+use super::{context, error, raw};
 use crate::log::{self, Answer, Error, Message, Target, Topic, Written};
 
 /// The delivery thread looks around at least this often, in milliseconds.
@@ -57,11 +60,25 @@ impl Producer {
     /// # Errors
     /// [`Error::Refused`] or [`Error::Fatal`] when the options are wrong.
     pub fn start(options: Options) -> Result<Producer, Error> {
+        Producer::begin(options, true)
+    }
+
+    /// Makes one whose records fail alone, each after `patience` at the latest.
+    ///
+    /// # Errors
+    /// As [`Producer::start`].
+    pub fn for_handlers(options: Options, patience: Duration) -> Result<Producer, Error> {
+        let message_timeout = options.message_timeout.min(patience);
+        Producer::begin(Options { message_timeout, ..options }, false)
+    }
+
+    fn begin(options: Options, gapless: bool) -> Result<Producer, Error> {
         options.check()?;
         let count = Arc::new(Count::default());
-        let client = connect(&options, &count)?;
+        let client = connect(&options, &count, gapless)?;
         let line = Arc::new(Line {
             client: RwLock::new(client),
+            gapless,
             count,
             refusing: AtomicBool::new(false),
             refused: Mutex::default(),
@@ -127,6 +144,10 @@ impl log::Producer for Producer {
         }
     }
 
+    fn purge(&self) {
+        self.line.client().purge(PurgeConfig::default().queue().non_blocking());
+    }
+
     fn flush(&self, wait_ms: u64) -> BoxFuture<'static, ()> {
         let count = self.line.count.clone();
         async move {
@@ -171,6 +192,7 @@ impl Count {
 /// The client in use and what is under way in it.
 struct Line {
     client: RwLock<Arc<BaseProducer<Deliveries>>>,
+    gapless: bool,
     count: Arc<Count>,
     refusing: AtomicBool,
     refused: Mutex<Option<Refused>>,
@@ -226,7 +248,7 @@ impl Line {
         self.count.open.fetch_add(1, Ordering::AcqRel);
         let Err((error, _)) = client.send(record) else { return Ok(()) };
         self.count.answered();
-        if error.rdkafka_error_code() == Some(RDKafkaErrorCode::QueueFull) {
+        if self.gapless && error.rdkafka_error_code() == Some(RDKafkaErrorCode::QueueFull) {
             self.refuse();
         }
         let error = error::production(&error);
@@ -245,7 +267,7 @@ impl Line {
         while Instant::now() < until {
             old.poll(Duration::from_millis(IDLE_MS));
         }
-        match connect(options, &self.count) {
+        match connect(options, &self.count, self.gapless) {
             Ok(client) => *self.client.write().unwrap_or_else(PoisonError::into_inner) = client,
             Err(error) => {
                 tracing::warn!(%error, "no Kafka producer");
@@ -274,8 +296,13 @@ fn serve(line: &Line, options: &Options, opened: &Receiver<()>) {
     }
 }
 
-fn connect(options: &Options, count: &Arc<Count>) -> Result<Arc<BaseProducer<Deliveries>>, Error> {
+fn connect(
+    options: &Options,
+    count: &Arc<Count>,
+    gapless: bool,
+) -> Result<Arc<BaseProducer<Deliveries>>, Error> {
     let deliveries = Deliveries {
+        gapless,
         count: count.clone(),
         client: OnceLock::new(),
         failed: AtomicBool::new(false),
@@ -290,6 +317,7 @@ fn connect(options: &Options, count: &Arc<Count>) -> Result<Arc<BaseProducer<Del
 
 /// Answers each record when librdkafka says what became of it.
 struct Deliveries {
+    gapless: bool,
     count: Arc<Count>,
     client: OnceLock<Weak<BaseProducer<Deliveries>>>,
     failed: AtomicBool,
@@ -336,10 +364,14 @@ impl ProducerContext for Deliveries {
                 partition: u32::try_from(message.partition()).unwrap_or(0),
                 offset: u64::try_from(message.offset()).unwrap_or(0),
             }),
-            Err((error, _)) => Err(error::production(error)),
+            Err((error, message)) => Err(match error::production(error) {
+                Error::Unavailable(text) if !raw::was_never_sent(message) => Error::Unknown(text),
+                error => error,
+            }),
         };
         // A record that can never be written leaves no gap; any other failure does.
-        if matches!(outcome, Err(Error::Unavailable(_) | Error::Fatal(_))) {
+        let leaves_gap = matches!(outcome, Err(Error::Unavailable(_) | Error::Unknown(_))) && self.gapless;
+        if leaves_gap || matches!(outcome, Err(Error::Fatal(_))) {
             self.fail();
         }
         // Nobody waits any more: nothing to be told.

@@ -1,7 +1,7 @@
 //! The calls of librdkafka that its safe wrapper lacks: the only unsafe code of the crate.
 //!
-//! Three things: what partitions hold and who their topic is, asked of the leaders (ListOffsets, DescribeTopics); brokers
-//! added to a client; and the headers of a record, whose names the wrapper takes for UTF-8 and panics when they are not. Every pointer handed out by
+//! Four things: what partitions hold and who their topic is, asked of the leaders (ListOffsets, DescribeTopics); brokers
+//! added to a client; whether a record that failed was ever sent; and the headers of a record, whose names the wrapper takes for UTF-8 and panics when they are not. Every pointer handed out by
 //! librdkafka is read before the event that owns it is destroyed, and never kept.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use rdkafka::bindings as rd;
 use rdkafka::client::{Client, ClientContext};
-use rdkafka::message::BorrowedHeaders;
+use rdkafka::message::{BorrowedHeaders, BorrowedMessage};
 use rdkafka::types::RDKafkaErrorCode;
 
 use crate::log::Header;
@@ -293,6 +293,13 @@ impl Drop for Event {
         // SAFETY: ours, destroyed once.
         unsafe { rd::rd_kafka_event_destroy(self.0) }
     }
+}
+
+/// Whether a record that failed was never sent, and so never will be written.
+pub(super) fn was_never_sent(message: &BorrowedMessage<'_>) -> bool {
+    // SAFETY: the message is borrowed, so alive.
+    let status = unsafe { rd::rd_kafka_message_status(message.ptr()) };
+    status == rd::rd_kafka_msg_status_t::RD_KAFKA_MSG_STATUS_NOT_PERSISTED
 }
 
 /// The headers of a record, whatever bytes their names are: those that are not UTF-8 are replaced.

@@ -83,3 +83,19 @@ async fn a_flush_waits_for_every_answer() {
         assert!(matches!(futures::poll!(answer), std::task::Poll::Ready(Ok(_))));
     }
 }
+
+#[tokio::test]
+async fn what_was_not_sent_is_given_up_and_never_written() {
+    let cluster = cluster();
+    let mut options = Options::new(cluster.bootstrap_servers(), "group", "instance");
+    options.message_timeout = PATIENT;
+    let producer = Producer::for_handlers(options, PATIENT).expect("good options");
+    let before = until_written(&producer).await;
+    cluster.broker_down(1).expect("a broker");
+    let waiting = producer.produce(record(99));
+    producer.purge();
+    assert!(matches!(waiting.await, Err(Error::Unavailable(_))));
+    cluster.broker_up(1).expect("a broker");
+    let after = until_written(&producer).await;
+    assert!(after[0] > before[9]);
+}
