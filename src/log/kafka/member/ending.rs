@@ -148,11 +148,9 @@ fn advice(code: Option<Code>) -> &'static str {
     }
 }
 
-/// Dropping a client leaves the group and waits for its brokers without bound: done on a thread that nobody must wait
-/// for. The receiver ends when it is done.
-///
-/// A client that failed for good and is dropped while a rebalance waits to be served never ends: one of librdkafka's
-/// threads keeps a core busy with waiting for it. So it is served until it is out.
+/// Dropping a client waits for its brokers without bound: done on a thread that nobody must wait for. The receiver ends
+/// when it is done. It is served until it is out of its group: one that failed while a rebalance is under way can leave
+/// only after it, and not any more once it is dropped.
 fn drop_aside(client: BaseConsumer<Context>) -> Receiver<()> {
     let (done, ended) = std::sync::mpsc::channel();
     let spawned = thread::Builder::new().name("kafka-drop".into()).spawn(move || {
