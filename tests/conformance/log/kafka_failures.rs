@@ -18,8 +18,8 @@ const SILENT_MS: u64 = 1_000;
 
 /// A member that holds every shard and has read one record of each.
 async fn reading(kafka: &Kafka) -> (Arc<Consumer>, Member) {
-    // librdkafka raises fatal errors for static members and in the new protocol; an other client that is made to fail never
-    // ends.
+    // librdkafka raises fatal errors for static members and in the new protocol; another client that is made to fail
+    // never ends.
     let id = (kafka.options.protocol == Protocol::Classic).then(|| "first".to_owned());
     let consumer = kafka.start(|options| options.group_instance = id);
     let mut member = Member::of(consumer.clone());
@@ -51,8 +51,8 @@ async fn loses(member: &mut Member) -> usize {
 }
 
 async fn fails(brokers: String, test: &str, protocol: Protocol) {
-    let mut kafka = Kafka::new(brokers, test).await;
-    kafka.options.protocol = protocol;
+    // A client that failed does not leave: in the new protocol it is given up when its session ends.
+    let kafka = Kafka::new(brokers, test).await.with_short_sessions(protocol).await;
     let (consumer, mut member) = reading(&kafka).await;
     let fetching = tokio::spawn(consumer.fetch(Shard(0), 1, 1));
     let begun = std::time::Instant::now();
@@ -82,8 +82,8 @@ async fn after_a_fatal_error_in_the_new_protocol_reading_goes_on_where_it_was() 
 
 /// The first fails just when it has given up what moves to the second.
 async fn fails_in_a_rebalance(brokers: String, test: &str, protocol: Protocol) {
-    let mut kafka = Kafka::new(brokers, test).await;
-    kafka.options.protocol = protocol;
+    // A client that failed does not leave: in the new protocol it is given up when its session ends.
+    let kafka = Kafka::new(brokers, test).await.with_short_sessions(protocol).await;
     let (consumer, mut first) = reading(&kafka).await;
     let mut second = Member::join(&kafka, "second");
     while first.taken == 0 {

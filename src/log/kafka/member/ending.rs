@@ -1,9 +1,11 @@
 //! How a client ends: it leaves in good order, or has failed and is made anew.
 //!
-//! librdkafka does not let a static member of a classic group leave when it is closed, and closes a client that has failed
-//! for good without leaving. Its shards would then stand still until its session ends. Unsubscribing does leave, so it
-//! is done first, while somebody still polls. In a group of KIP-848 a static member cannot leave for good: there the
-//! brokers keep its shards for it until its session ends.
+//! librdkafka does not let a static member of a classic group leave when it is closed: its shards would stand still until
+//! its session ends. Unsubscribing does leave, so it is done first, while somebody still polls. In a group of KIP-848 a
+//! static member cannot leave for good: there the brokers keep its shards for it until its session ends.
+//!
+//! A client that failed for good is only dropped. Unsubscribed within a rebalance, it would abort the process: librdkafka
+//! finds on destroying it that it is still the leader of its group.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
@@ -13,6 +15,7 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::types::RDKafkaErrorCode as Code;
 
 use super::super::context::Context;
+use super::super::options::Protocol;
 use super::super::raw;
 use super::places::Places;
 use super::{BURST_RECORDS, IDLE_MS, LEAVE_MS, Member, connect};
@@ -24,10 +27,6 @@ pub(super) const ANEW_MS: (u64, u64) = (500, 30_000);
 const TAKEN_MS: u64 = 5_000;
 /// A client that lasted so long, in milliseconds, was a good one: the wait starts over.
 const LASTED_MS: u64 = 60_000;
-/// Time given to a failed client to leave the group, in milliseconds.
-const LET_GO_MS: u64 = 1_000;
-/// Longest time that a client on its way out is served, in milliseconds: a rebalance waits at most half as long for a member.
-const OUT_MS: u64 = 60_000;
 /// Time between two looks at whether a client has left, in milliseconds.
 const LOOK_MS: u64 = 2;
 
@@ -58,7 +57,6 @@ impl Member {
             "the Kafka client failed and is made anew"
         );
         self.client.context().retire();
-        self.let_go(LET_GO_MS);
         loop {
             self.rest(self.anew_ms);
             self.anew_ms = (self.anew_ms * 2).min(ANEW_MS.1);
@@ -90,7 +88,9 @@ impl Member {
     /// Leaves the group within [`LEAVE_MS`]. The client is dropped on a thread of its own, for it may take for ever.
     pub(super) fn leave(self) {
         let until = Instant::now() + Duration::from_millis(LEAVE_MS);
-        self.let_go(LEAVE_MS / 2);
+        if self.options.group_instance.is_some() && self.options.protocol == Protocol::Classic {
+            self.let_go(LEAVE_MS / 2);
+        }
         let context = self.client.context().clone();
         let left = drop_aside(self.client);
         while Instant::now() < until {
@@ -109,22 +109,17 @@ impl Member {
     /// Gives every shard back and leaves the group, as far as the client can within so many milliseconds.
     fn let_go(&self, ms: u64) {
         self.client.unsubscribe();
-        until_out(&self.client, ms, || self.shared.beat());
-    }
-}
-
-/// Serves a client that has unsubscribed until it is out of its group: rebalances are served by polling.
-fn until_out(client: &BaseConsumer<Context>, ms: u64, beat: impl Fn()) {
-    let until = Instant::now() + Duration::from_millis(ms);
-    while raw::is_member(client.client()) && Instant::now() < until {
-        beat();
-        // Records are not wanted any more.
-        for _ in 0..BURST_RECORDS {
-            if client.poll(Duration::ZERO).is_none() {
-                break;
+        let until = Instant::now() + Duration::from_millis(ms);
+        while raw::is_member(self.client.client()) && Instant::now() < until {
+            self.shared.beat();
+            // Rebalances are served by polling; records are not wanted any more.
+            for _ in 0..BURST_RECORDS {
+                if self.client.poll(Duration::ZERO).is_none() {
+                    break;
+                }
             }
+            thread::park_timeout(Duration::from_millis(LOOK_MS));
         }
-        thread::park_timeout(Duration::from_millis(LOOK_MS));
     }
 }
 
@@ -148,13 +143,11 @@ fn advice(code: Option<Code>) -> &'static str {
     }
 }
 
-/// Dropping a client waits for its brokers without bound: done on a thread that nobody must wait for. The receiver ends
-/// when it is done. It is served until it is out of its group: one that failed while a rebalance is under way can leave
-/// only after it, and not any more once it is dropped.
+/// Dropping a client leaves the group and waits for its brokers without bound: done on a thread that nobody must wait
+/// for. The receiver ends when it is done.
 fn drop_aside(client: BaseConsumer<Context>) -> Receiver<()> {
     let (done, ended) = std::sync::mpsc::channel();
     let spawned = thread::Builder::new().name("kafka-drop".into()).spawn(move || {
-        until_out(&client, OUT_MS, || ());
         drop(client);
         drop(done);
     });
