@@ -60,6 +60,8 @@ pub(super) struct Member {
     places: Places,
     check_due: bool,
     checking: bool,
+    /// The group is left until somebody says to join it.
+    away: bool,
     join_at: Option<Instant>,
     commit_at: Instant,
 }
@@ -71,7 +73,8 @@ impl Member {
     /// [`Error::Fatal`] when the settings are wrong.
     pub(super) fn start(options: Options, shared: Arc<Shared>, leaders: Leaders) -> Result<(), Error> {
         let topic = Topic::Schedule.name(&options.prefix);
-        let client = connect(&options, &shared, &topic)?;
+        let client = connect(&options, &shared)?;
+        subscribe(&client, &topic)?;
         let now = Instant::now();
         let mut member = Member {
             shared,
@@ -84,6 +87,7 @@ impl Member {
             places: Places::default(),
             check_due: false,
             checking: false,
+            away: false,
             join_at: None,
             commit_at: now,
         };
@@ -126,7 +130,8 @@ impl Member {
                 Command::Seek { shard, offset, answer } => self.places.seek(shard, offset, answer),
                 Command::Resume(shard) => self.go_on(shard),
                 Command::Checked(checked) => self.judge(checked),
-                Command::Rejoin => self.rejoin(),
+                Command::Leave => self.leave_group(),
+                Command::Join => self.join_group(),
                 #[cfg(feature = "testing")]
                 Command::Fail => raw::fail(self.client.client()),
                 #[cfg(feature = "testing")]
@@ -136,10 +141,15 @@ impl Member {
         }
     }
 
-    fn rejoin(&mut self) {
-        if self.join_at.is_none() {
-            tracing::info!(topic = self.topic, "leaving the group to join it again");
+    fn leave_group(&mut self) {
+        self.join_at = None;
+        if !std::mem::replace(&mut self.away, true) {
             self.client.unsubscribe();
+        }
+    }
+
+    fn join_group(&mut self) {
+        if self.away && self.join_at.is_none() {
             self.join_at = Some(Instant::now() + Duration::from_millis(LEAVE_MS));
         }
     }
@@ -150,7 +160,7 @@ impl Member {
         if let Some(at) = self.join_at
             && (self.shared.board.is_empty() || now >= at)
         {
-            self.join_at = None;
+            (self.away, self.join_at) = (false, None);
             if let Err(error) = self.client.subscribe(&[&self.topic]) {
                 tracing::warn!(%error, "cannot join the group: the client is made anew");
                 self.shared.mark_broken();
@@ -247,12 +257,13 @@ impl Member {
     }
 }
 
-fn connect(options: &Options, shared: &Arc<Shared>, topic: &str) -> Result<BaseConsumer<Context>, Error> {
+fn connect(options: &Options, shared: &Arc<Shared>) -> Result<BaseConsumer<Context>, Error> {
     let context = Context::new(shared.clone(), Recall::new(&options.brokers));
-    let client = BaseConsumer::from_config_and_context(&options.consumer_config(), context)
-        .map_err(error::creation)?;
-    client.subscribe(&[topic]).map_err(|error| Error::Fatal(error.to_string()))?;
-    Ok(client)
+    BaseConsumer::from_config_and_context(&options.consumer_config(), context).map_err(error::creation)
+}
+
+fn subscribe(client: &BaseConsumer<Context>, topic: &str) -> Result<(), Error> {
+    client.subscribe(&[topic]).map_err(|error| Error::Fatal(error.to_string()))
 }
 
 /// The record of a message: key and value in one allocation.

@@ -18,8 +18,8 @@ use super::super::context::Context;
 use super::super::options::Protocol;
 use super::super::raw;
 use super::places::Places;
-use super::{BURST_RECORDS, IDLE_MS, LEAVE_MS, Member, connect};
-use crate::log::Assignment;
+use super::{BURST_RECORDS, IDLE_MS, LEAVE_MS, Member, connect, subscribe};
+use crate::log::{Assignment, Error};
 
 /// Shortest and longest wait before a failed client is made anew, in milliseconds.
 pub(super) const ANEW_MS: (u64, u64) = (500, 30_000);
@@ -37,7 +37,7 @@ impl Member {
         let shards = lost.len();
         self.shared.board.tell(Assignment::Lost(lost));
         self.places = Places::default();
-        (self.checking, self.check_due, self.join_at) = (false, false, None);
+        (self.checking, self.check_due) = (false, false);
         let failed = self.client.client().fatal_error();
         let code = failed.as_ref().map(|(code, _)| *code);
         if self.made.elapsed() >= Duration::from_millis(LASTED_MS) {
@@ -63,7 +63,7 @@ impl Member {
             if self.shared.is_closing() {
                 return;
             }
-            match connect(&self.options, &self.shared, &self.topic) {
+            match self.connect_again() {
                 Ok(client) => {
                     let _ended = drop_aside(std::mem::replace(&mut self.client, client));
                     break;
@@ -74,6 +74,14 @@ impl Member {
         self.shared.take_broken();
         self.made = Instant::now();
         self.wake_on_records();
+    }
+
+    fn connect_again(&self) -> Result<BaseConsumer<Context>, Error> {
+        let client = connect(&self.options, &self.shared)?;
+        if !self.away {
+            subscribe(&client, &self.topic)?;
+        }
+        Ok(client)
     }
 
     /// Waits without falling silent.
