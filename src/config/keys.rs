@@ -59,7 +59,7 @@ pub(super) static KEYS: &[Key] = &[
         "kafka.group_instance",
         Line,
         Unset,
-        "Static membership under this id; two instances with one id throw each other out",
+        "Static membership under this id, another one for each instance (see docs/operations.md, membership)",
     ),
     key("kafka.rack", Line, Unset, "Rack of this instance, for brokers that let followers serve reads"),
     key(

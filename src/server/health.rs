@@ -21,6 +21,11 @@ pub(super) async fn livez(State(shared): State<Arc<Shared>>) -> Answer<&'static 
         Some(node) if !shared.stopping.load(Ordering::Relaxed) => node.consumer().silent_ms(),
         Some(_) | None => 0,
     };
+    alive(silent_ms)
+}
+
+/// Alive is whose client of the log was polled a while ago at most.
+fn alive(silent_ms: u64) -> Answer<&'static str> {
     if silent_ms > SILENT_MS_MAX {
         let detail = format!("The client of the log was not polled for {silent_ms} ms: it hangs.");
         return Err(Problem::unavailable("hangs", detail, 10));
@@ -44,4 +49,22 @@ pub(super) async fn readyz(_app: App, state: State<Arc<Shared>>) -> Answer<&'sta
 pub(super) async fn metrics(app: App) -> Response {
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], app.node.metrics().encode())
         .into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::StatusCode;
+
+    use super::*;
+
+    #[test]
+    fn an_instance_whose_client_was_not_polled_for_long_is_not_alive() {
+        for silent_ms in [0, 1, SILENT_MS_MAX] {
+            assert!(alive(silent_ms).is_ok(), "{silent_ms}");
+        }
+        for silent_ms in [SILENT_MS_MAX + 1, u64::MAX] {
+            let answer = alive(silent_ms).into_response();
+            assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE, "{silent_ms}");
+        }
+    }
 }

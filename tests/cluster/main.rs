@@ -20,3 +20,4 @@ mod sink;
 mod site;
 mod survive;
 mod topic;
+mod twins;

@@ -38,11 +38,14 @@ pub(crate) struct Wanted {
     pub(crate) bucket_ms: Option<i64>,
     /// Whether topics and tables are made beforehand.
     pub(crate) prepared: bool,
+    /// Static membership of all instances under one and the same id.
+    pub(crate) group_instance: Option<&'static str>,
 }
 
 impl Wanted {
     pub(crate) fn named(name: &'static str) -> Wanted {
-        Wanted { name, shards: 8, record_bytes_max: 1_048_588, bucket_ms: None, prepared: true }
+        let (shards, record_bytes_max) = (8, 1_048_588);
+        Wanted { name, shards, record_bytes_max, bucket_ms: None, prepared: true, group_instance: None }
     }
 }
 
@@ -98,6 +101,8 @@ impl Site {
     pub(crate) fn config(&self, instance: &str, port: u16) -> String {
         let Site { kafka, cassandra, unique, sink, .. } = self;
         let (shards, url) = (self.wanted.shards, &sink.url);
+        let id =
+            self.wanted.group_instance.map(|id| format!("group_instance = \"{id}\"")).unwrap_or_default();
         format!(
             r#"
 [instance]
@@ -106,6 +111,7 @@ name = "{instance}"
 brokers = "{kafka}"
 group = "{unique}"
 session_timeout = "{SESSION}"
+{id}
 [topics]
 prefix = "{unique}"
 partitions = {shards}

@@ -3,5 +3,9 @@
 #![cfg(feature = "kafka")]
 
 mod kafka;
+mod kafka_failures;
 mod kafka_faults;
+mod kafka_process;
+mod kafka_sessions;
+mod kafka_static;
 mod kafka_topics;

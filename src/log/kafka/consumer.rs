@@ -39,6 +39,20 @@ impl Consumer {
         Member::start(options, shared.clone(), leaders.clone())?;
         Ok(Consumer { shared, leaders })
     }
+
+    /// Has the client fail for good, as librdkafka may at any moment.
+    #[cfg(feature = "testing")]
+    pub fn fail(&self) {
+        self.shared.order(Command::Fail);
+    }
+
+    /// Holds the member's thread up until what is returned is dropped.
+    #[cfg(feature = "testing")]
+    pub fn hold(&self) -> std::sync::mpsc::Sender<()> {
+        let (holding, held) = std::sync::mpsc::channel();
+        self.shared.order(Command::Hold(held));
+        holding
+    }
 }
 
 impl log::Consumer for Consumer {

@@ -5,11 +5,11 @@
 //! `seek` fails on a partition that the client has stopped (after an offset out of range): such a one is unassigned
 //! and assigned anew at its offset.
 
+mod ending;
 mod places;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ use super::options::Options;
 use super::recall::Recall;
 use super::shared::{Command, Shared};
 use super::{error, raw};
-use crate::log::{Assignment, Error, Record, Topic};
+use crate::log::{Error, Record, Topic};
 use crate::model::{Shard, Wall};
 
 /// Records polled before commands are looked at again.
@@ -42,10 +42,6 @@ const IDLE_MS: u64 = 20;
 const COMMIT_MS: u64 = 200;
 /// Time given to leave the group, in milliseconds.
 const LEAVE_MS: u64 = 4_000;
-/// Shortest and longest wait before a failed client is made anew, in milliseconds.
-const ANEW_MS: (u64, u64) = (500, 30_000);
-/// A client that lasted so long, in milliseconds, was a good one: the wait starts over.
-const LASTED_MS: u64 = 60_000;
 
 /// The partition of a shard.
 pub(super) fn partition_of(shard: Shard) -> i32 {
@@ -87,7 +83,7 @@ impl Member {
             leaders,
             client,
             made: now,
-            anew_ms: ANEW_MS.0,
+            anew_ms: ending::ANEW_MS.0,
             places: Places::default(),
             check_due: false,
             checking: false,
@@ -136,6 +132,11 @@ impl Member {
                 Command::Checked(checked) => self.judge(checked),
                 Command::Leave => self.leave_group(),
                 Command::Join => self.join_group(),
+                #[cfg(feature = "testing")]
+                Command::Fail => raw::fail(self.client.client()),
+                #[cfg(feature = "testing")]
+                // Ends, with an error, when the sender is dropped.
+                Command::Hold(held) => drop(held.recv()),
             }
         }
     }
@@ -174,9 +175,9 @@ impl Member {
     fn commit(&self) {
         let commits = self.shared.take_commits();
         let mut list = TopicPartitionList::with_capacity(commits.len());
-        for (shard, next) in commits {
-            let placed = self.shared.board.cell(shard).is_some_and(|cell| cell.next().is_some());
-            if placed {
+        for (shard, (cell, next)) in commits {
+            let kept = self.shared.board.cell(shard).is_some_and(|now| Arc::ptr_eq(&now, &cell));
+            if kept && cell.next().is_some() {
                 let offset = Offset::Offset(i64::try_from(next).unwrap_or(i64::MAX));
                 // An offset from zero on is always accepted.
                 let _ = list.add_partition_offset(&self.topic, partition_of(shard), offset);
@@ -254,71 +255,6 @@ impl Member {
             _ => tracing::debug!(%error, "kafka member"),
         }
     }
-
-    /// Tells that everything is lost and starts over with a new client.
-    fn make_anew(&mut self) {
-        let lost = self.shared.board.take_away_all();
-        tracing::warn!(shards = lost.len(), "the Kafka client failed and is made anew");
-        self.shared.board.tell(Assignment::Lost(lost));
-        self.places = Places::default();
-        (self.checking, self.check_due) = (false, false);
-        if self.made.elapsed() >= Duration::from_millis(LASTED_MS) {
-            self.anew_ms = ANEW_MS.0;
-        }
-        self.client.context().retire();
-        loop {
-            self.rest(self.anew_ms);
-            self.anew_ms = (self.anew_ms * 2).min(ANEW_MS.1);
-            if self.shared.is_closing() {
-                return;
-            }
-            match self.connect_again() {
-                Ok(client) => {
-                    let _ended = drop_aside(std::mem::replace(&mut self.client, client));
-                    break;
-                }
-                Err(error) => tracing::warn!(%error, "no Kafka client"),
-            }
-        }
-        self.shared.take_broken();
-        self.made = Instant::now();
-        self.wake_on_records();
-    }
-
-    fn connect_again(&self) -> Result<BaseConsumer<Context>, Error> {
-        let client = connect(&self.options, &self.shared)?;
-        if !self.away {
-            subscribe(&client, &self.topic)?;
-        }
-        Ok(client)
-    }
-
-    /// Waits without falling silent.
-    fn rest(&self, ms: u64) {
-        let until = Instant::now() + Duration::from_millis(ms);
-        while Instant::now() < until && !self.shared.is_closing() {
-            self.shared.beat();
-            thread::park_timeout(Duration::from_millis(IDLE_MS));
-        }
-    }
-
-    /// Leaves the group within [`LEAVE_MS`]: dropping the client does, on a thread of its own, for it may take for ever.
-    fn leave(self) {
-        let context = self.client.context().clone();
-        let left = drop_aside(self.client);
-        let until = Instant::now() + Duration::from_millis(LEAVE_MS);
-        while Instant::now() < until {
-            self.shared.beat();
-            if left.recv_timeout(Duration::from_millis(IDLE_MS)) != Err(RecvTimeoutError::Timeout) {
-                break;
-            }
-        }
-        context.retire();
-        let kept = self.shared.board.take_away_all();
-        self.shared.board.tell(Assignment::Lost(kept));
-        self.shared.board.end();
-        self.shared.say_closed();
-    }
 }
 
 fn connect(options: &Options, shared: &Arc<Shared>) -> Result<BaseConsumer<Context>, Error> {
@@ -328,20 +264,6 @@ fn connect(options: &Options, shared: &Arc<Shared>) -> Result<BaseConsumer<Conte
 
 fn subscribe(client: &BaseConsumer<Context>, topic: &str) -> Result<(), Error> {
     client.subscribe(&[topic]).map_err(|error| Error::Fatal(error.to_string()))
-}
-
-/// Dropping a client leaves the group and waits for its brokers without bound: done on a thread that nobody must wait
-/// for. The receiver ends when it is done.
-fn drop_aside(client: BaseConsumer<Context>) -> Receiver<()> {
-    let (done, ended) = std::sync::mpsc::channel();
-    let spawned = thread::Builder::new().name("kafka-drop".into()).spawn(move || {
-        drop(client);
-        drop(done);
-    });
-    if let Err(error) = spawned {
-        tracing::warn!(%error, "a Kafka client was dropped in place");
-    }
-    ended
 }
 
 /// The record of a message: key and value in one allocation.

@@ -46,6 +46,10 @@ const SECRET_WORDS: [&str; 7] = ["password", "secret", "pem", "key", "token", "j
 const NOT_SECRET: [&str; 3] =
     ["ssl.key.location", "ssl.keystore.location", "enable.sasl.oauthbearer.unsecure.jwt"];
 
+/// Members hear at their next heartbeat that others come and go, so the time between two, in milliseconds, is part of every
+/// hand-over.
+const HEARTBEAT_MS_MAX: u128 = 500;
+
 /// How the group is coordinated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
@@ -190,7 +194,8 @@ impl Options {
             Protocol::Classic => {
                 config.set("partition.assignment.strategy", "cooperative-sticky");
                 config.set("session.timeout.ms", session_ms.to_string());
-                config.set("heartbeat.interval.ms", (session_ms / 4).max(1).to_string());
+                let heartbeat_ms = (session_ms / 4).clamp(1, HEARTBEAT_MS_MAX);
+                config.set("heartbeat.interval.ms", heartbeat_ms.to_string());
             }
             Protocol::Consumer => {
                 config.set("group.protocol", "consumer");

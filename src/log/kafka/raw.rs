@@ -1,8 +1,9 @@
 //! The calls of librdkafka that its safe wrapper lacks: the only unsafe code of the crate.
 //!
-//! Four things: what partitions hold and who their topic is, asked of the leaders (ListOffsets, DescribeTopics); brokers
-//! added to a client; whether a record that failed was ever sent; and the headers of a record, whose names the wrapper takes for UTF-8 and panics when they are not. Every pointer handed out by
-//! librdkafka is read before the event that owns it is destroyed, and never kept.
+//! Five things: what partitions hold and who their topic is, asked of the leaders (ListOffsets, DescribeTopics); brokers
+//! added to a client; whether a client is in its group, and a record that failed was ever sent; and the headers of a record,
+//! whose names the wrapper takes for UTF-8 and panics when they are not. Every pointer handed out by librdkafka is read
+//! before what owns it is destroyed, and never kept.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_void};
@@ -86,6 +87,30 @@ pub(super) fn add_brokers<C: ClientContext>(client: &Client<C>, brokers: &CStr) 
     // SAFETY: the client is alive; the text is copied.
     let added = unsafe { rd::rd_kafka_brokers_add(client.native_ptr(), brokers.as_ptr()) };
     tracing::debug!(added, "brokers are looked for again");
+}
+
+/// Whether a client is a member of its group, as far as it knows.
+pub(super) fn is_member<C: ClientContext>(client: &Client<C>) -> bool {
+    // SAFETY: the client is alive; what it gives is ours, read before it is destroyed, and destroyed once.
+    unsafe {
+        let found = rd::rd_kafka_consumer_group_metadata(client.native_ptr());
+        if found.is_null() {
+            return false;
+        }
+        let id = rd::rd_kafka_consumer_group_metadata_member_id(found);
+        let generation = rd::rd_kafka_consumer_group_metadata_generation_id(found);
+        let is_member = !id.is_null() && *id != 0 && generation > 0;
+        rd::rd_kafka_consumer_group_metadata_destroy(found);
+        is_member
+    }
+}
+
+/// Has a client fail for good.
+#[cfg(feature = "testing")]
+pub(super) fn fail<C: ClientContext>(client: &Client<C>) {
+    let code = rd::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_UNKNOWN;
+    // SAFETY: the client is alive; the text is copied.
+    unsafe { rd::rd_kafka_test_fatal_error(client.native_ptr(), code, c"asked to fail".as_ptr()) };
 }
 
 /// Collects the three answers.

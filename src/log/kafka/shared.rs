@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::Thread;
 use std::time::Instant;
 
 use tokio::sync::{oneshot, watch};
 
-use super::board::{Board, locked};
+use super::board::{Board, Cell, locked};
 use super::leaders::Checked;
 use crate::log::Error;
 use crate::model::Shard;
@@ -28,13 +28,22 @@ pub(super) enum Command {
     Leave,
     /// Join it again.
     Join,
+    /// Have librdkafka fail for good.
+    #[cfg(feature = "testing")]
+    Fail,
+    /// Do nothing until the sender is dropped.
+    #[cfg(feature = "testing")]
+    Hold(std::sync::mpsc::Receiver<()>),
 }
+
+/// Offsets to be committed, each with the assignment it belongs to: a later one of the same shard is another.
+pub(super) type Commits = BTreeMap<Shard, (Arc<Cell>, u64)>;
 
 /// What the thread shares with callers and callbacks.
 pub(super) struct Shared {
     pub(super) board: Board,
     commands: Mutex<VecDeque<Command>>,
-    commits: Mutex<BTreeMap<Shard, u64>>,
+    commits: Mutex<Commits>,
     begun: Instant,
     beat_ms: AtomicU64,
     closing: AtomicBool,
@@ -72,8 +81,8 @@ impl Shared {
 
     /// Notes an offset to be committed.
     pub(super) fn commit(&self, shard: Shard, next: u64) {
-        if self.board.cell(shard).is_some() {
-            locked(&self.commits).insert(shard, next);
+        if let Some(cell) = self.board.cell(shard) {
+            locked(&self.commits).insert(shard, (cell, next));
         }
     }
 
@@ -113,7 +122,7 @@ impl Shared {
         std::mem::take(&mut *locked(&self.commands))
     }
 
-    pub(super) fn take_commits(&self) -> BTreeMap<Shard, u64> {
+    pub(super) fn take_commits(&self) -> Commits {
         std::mem::take(&mut *locked(&self.commits))
     }
 

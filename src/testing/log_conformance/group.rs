@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{Installation, soon};
-use crate::log::{Assignment, Consumer};
+use super::{Installation, message, read_on, soon};
+use crate::log::{Assignment, Consumer, Error, Producer};
 use crate::model::Shard;
 
 /// A member with what it holds.
@@ -20,7 +20,12 @@ pub struct Member {
 impl Member {
     /// Joins the group.
     pub fn join(installation: &dyn Installation, name: &str) -> Member {
-        Member { consumer: installation.member(name), held: BTreeSet::new(), taken: 0 }
+        Member::of(installation.member(name))
+    }
+
+    /// One that has only just begun to join.
+    pub fn of(consumer: Arc<dyn Consumer>) -> Member {
+        Member { consumer, held: BTreeSet::new(), taken: 0 }
     }
 
     /// Waits for the next change and applies it; panics when it contradicts what the member holds.
@@ -65,9 +70,22 @@ pub async fn check(installation: &dyn Installation) {
     let (all, half) = (shards as usize, shards as usize / 2);
     let mut first = Member::join(installation, "first");
     settle(&mut [&mut first], &[all], shards).await;
+    for shard in first.held.clone() {
+        seek_end(&first, shard).await;
+    }
+    let producer = installation.producer();
+    write_one_each(&*producer, shards).await;
+    read_one_each(&first).await;
     let mut second = Member::join(installation, "second");
     settle(&mut [&mut first, &mut second], &[half, all - half], shards).await;
     assert_eq!(first.taken, all - half, "only the shards that move are taken");
+    for shard in second.held.clone() {
+        seek_end(&second, shard).await;
+    }
+    write_one_each(&*producer, shards).await;
+    for member in [&first, &second] {
+        read_one_each(member).await;
+    }
     soon("the second leaves", second.consumer.close()).await;
     settle(&mut [&mut first], &[all], shards).await;
     assert_eq!(first.taken, all - half, "nothing is taken from who stays");
@@ -81,4 +99,32 @@ pub async fn check(installation: &dyn Installation) {
     first.consumer.join();
     settle(&mut [&mut first], &[all], shards).await;
     soon("the group is left", first.consumer.close()).await;
+}
+
+/// Reads a shard from its end on; a leader that is not there yet is asked again.
+async fn seek_end(member: &Member, shard: Shard) {
+    let sought = async {
+        loop {
+            match member.consumer.end(shard).await {
+                Err(Error::Unavailable(_)) => tokio::task::yield_now().await,
+                end => return member.consumer.seek(shard, end?.next).await,
+            }
+        }
+    };
+    soon("the seek is done", sought).await.expect("a held shard is sought");
+}
+
+/// Writes a record to each shard.
+pub async fn write_one_each(producer: &dyn Producer, shards: u32) {
+    let answers = (0..shards).map(|shard| producer.produce(message(Shard(shard), None, Some(b"one"))));
+    for answer in soon("the records are durable", futures::future::join_all(answers)).await {
+        answer.expect("a good record is written");
+    }
+}
+
+/// Reads one record of each shard held, from where it stands.
+pub async fn read_one_each(member: &Member) {
+    for shard in member.held.clone() {
+        read_on(&*member.consumer, shard, 1).await;
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dueline::log::kafka::topics::{self, Plan};
 use dueline::log::kafka::{Consumer, Options, Producer, Protocol};
@@ -10,11 +10,13 @@ use dueline::log::{self, Answer, Error};
 use dueline::model::Shard;
 use dueline::testing::log_conformance::{self as conformance, Installation};
 use futures::FutureExt;
-use rdkafka::admin::{AdminClient, AdminOptions};
+use rdkafka::admin::{AdminClient, AdminOptions, AlterConfig, ResourceSpecifier};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
 pub(super) const SHARDS: u32 = 8;
+/// Short enough for a test, long enough for a busy machine. Brokers allow 6 s and 45 s, unless told otherwise.
+pub(super) const SESSION: Duration = Duration::from_secs(3);
 
 /// The broker of the tests, or the news that there is none.
 pub(super) fn brokers(test: &str) -> Option<String> {
@@ -61,10 +63,30 @@ impl Kafka {
         assert!(deleted.is_ok(), "{deleted:?}");
     }
 
-    pub(super) fn consumer(&self, change: impl FnOnce(&mut Options)) -> Arc<dyn log::Consumer> {
+    /// Sessions of [`SESSION`]: the classic protocol's are the client's, the new one's are the group's at the brokers.
+    pub(super) async fn with_short_sessions(mut self, protocol: Protocol) -> Kafka {
+        self.options.protocol = protocol;
+        self.options.session_timeout = SESSION;
+        if protocol == Protocol::Consumer {
+            let session_ms = SESSION.as_millis().to_string();
+            let change = AlterConfig::new(ResourceSpecifier::Group(&self.options.group))
+                .set("consumer.session.timeout.ms", &session_ms)
+                .set("consumer.heartbeat.interval.ms", "500");
+            let changed = self.admin.alter_configs([&change], &AdminOptions::new()).await;
+            let changed = changed.expect("the cluster answers");
+            assert!(changed.iter().all(Result::is_ok), "{changed:?}");
+        }
+        self
+    }
+
+    pub(super) fn start(&self, change: impl FnOnce(&mut Options)) -> Arc<Consumer> {
         let mut options = self.options.clone();
         change(&mut options);
         Arc::new(Consumer::start(options).expect("good options"))
+    }
+
+    pub(super) fn consumer(&self, change: impl FnOnce(&mut Options)) -> Arc<dyn log::Consumer> {
+        self.start(change)
     }
 }
 

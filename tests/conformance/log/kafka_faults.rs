@@ -1,92 +1,21 @@
-//! What a real broker shows beyond the suite: killed and fenced members, refused records, transactions of others.
+//! What a real broker shows beyond the suite: refused records, full queues, transactions of others, no broker at all.
 
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use dueline::log::kafka::{Options, Producer};
-use dueline::log::{Assignment, Consumer as _, Error, Message, Producer as _, Target, Topic};
+use dueline::log::{Consumer as _, Error, Message, Producer as _, Target, Topic};
 use dueline::model::Shard;
-use dueline::testing::log_conformance::{Installation, PATIENCE, group};
+use dueline::testing::log_conformance::{Installation, PATIENCE};
 use rdkafka::ClientConfig;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 
 use super::kafka::{Kafka, SHARDS, brokers};
 
-/// Names the installation that a member in another process is to join.
-const JOIN: &str = "DUELINE_TEST_JOIN";
-
 fn record(target: Target, value: &[u8]) -> Message {
     let value = Some(Bytes::copy_from_slice(value));
     Message { target, partition: Some(0), key: None, headers: Vec::new(), value }
-}
-
-/// Kills its process when dropped.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Not a fact of its own: the process that the next test kills.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_in_a_process_of_its_own() {
-    let (Ok(prefix), Some(brokers)) = (std::env::var(JOIN), brokers("a_member_in_a_process_of_its_own"))
-    else {
-        return;
-    };
-    let mut options = Options::new(brokers, prefix.clone(), "to-be-killed");
-    options.prefix = prefix;
-    let member = dueline::log::kafka::Consumer::start(options).expect("good options");
-    while member.assignment().await.is_some() {}
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_shards_of_a_killed_member_are_given_to_who_stays() {
-    let Some(brokers) = brokers("the_shards_of_a_killed_member_are_given_to_who_stays") else { return };
-    let kafka = Kafka::new(brokers, "kill").await;
-    let mut first = group::Member::join(&kafka, "first");
-    group::settle(&mut [&mut first], &[SHARDS as usize], SHARDS).await;
-    let child = Command::new(std::env::current_exe().expect("a test has a file"))
-        .args(["--exact", "log::kafka_faults::a_member_in_a_process_of_its_own"])
-        .env(JOIN, &kafka.options.prefix)
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("a process");
-    let child = Killed(child);
-    let halved = async {
-        while first.held.len() != SHARDS as usize / 2 {
-            first.change().await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, halved).await.expect("the other process gets its half");
-    drop(child);
-    group::settle(&mut [&mut first], &[SHARDS as usize], SHARDS).await;
-    assert_eq!(first.taken, SHARDS as usize / 2, "nothing more is taken from who stays");
-    first.consumer.close().await;
-    kafka.delete().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fenced_member_loses_everything_and_comes_back() {
-    let Some(brokers) = brokers("a_fenced_member_loses_everything_and_comes_back") else { return };
-    let kafka = Kafka::new(brokers, "fenced").await;
-    let same = |options: &mut Options| options.group_instance = Some("one-name".into());
-    let all = SHARDS as usize;
-    let mut first = group::Member { consumer: kafka.consumer(same), held: Default::default(), taken: 0 };
-    group::settle(&mut [&mut first], &[all], SHARDS).await;
-    let second = kafka.consumer(same);
-    let change = tokio::time::timeout(PATIENCE, first.consumer.assignment()).await;
-    assert!(matches!(change, Ok(Some(Assignment::Lost(shards))) if shards.len() == all));
-    first.held.clear();
-    second.close().await;
-    group::settle(&mut [&mut first], &[all], SHARDS).await;
-    first.consumer.close().await;
-    kafka.delete().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
