@@ -53,6 +53,8 @@ pub(super) struct Late {
     retry_at: Option<Boot>,
     /// Blocked queues are looked through now and then only.
     press_at: Boot,
+    /// When to look again although nothing happened.
+    pub(super) look_at: Boot,
     pub(super) list: List,
     pub(super) tally: Tally,
 }
@@ -252,6 +254,7 @@ impl Engine {
         for name in &names {
             changed |= self.trim(name, 1);
         }
+        self.late.look_at = self.now.boot.plus_ms(if changed { PRESS_MS } else { SLOW_MS });
         changed
     }
 

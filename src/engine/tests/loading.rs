@@ -56,3 +56,18 @@ fn a_smaller_share_of_memory_makes_tasks_leave_that_are_loaded_again() {
     rig.take_over(2);
     assert_eq!(drain(&mut rig), 30);
 }
+
+#[test]
+fn a_call_that_becomes_slow_makes_room_without_anything_else_happening() {
+    let mut rig = Rig::running();
+    rig.no_slots = true;
+    (0..6).for_each(|n| rig.schedule("slow", &format!("s{n}"), 0));
+    rig.run(10);
+    rig.schedule("other", "o", 0);
+    rig.run(1_000);
+    (rig.budget, rig.no_slots) = (6, false);
+    rig.take_over(2);
+    assert_eq!(rig.called(), ["s0"], "it is at work for a second, and the lease is verified in half of one");
+    rig.run(150);
+    assert_eq!(rig.called(), ["s0", "o"]);
+}
