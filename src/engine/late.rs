@@ -38,6 +38,8 @@ const ENDS_PER_ROW: u32 = 100;
 const SLOW_MS: u64 = 1_000;
 /// Time between two looks for tasks behind blocked heads, in milliseconds.
 const PRESS_MS: u64 = 100;
+/// Time after which is looked again although nothing happened, in milliseconds.
+const LOOK_MS: u64 = 250;
 
 /// The late queues of a shard.
 #[derive(Debug, Default)]
@@ -254,7 +256,7 @@ impl Engine {
         for name in &names {
             changed |= self.trim(name, 1);
         }
-        self.late.look_at = self.now.boot.plus_ms(if changed { PRESS_MS } else { SLOW_MS });
+        self.late.look_at = self.now.boot.plus_ms(if changed { PRESS_MS } else { LOOK_MS });
         changed
     }
 

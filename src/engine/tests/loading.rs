@@ -68,6 +68,6 @@ fn a_call_that_becomes_slow_makes_room_without_anything_else_happening() {
     (rig.budget, rig.no_slots) = (6, false);
     rig.take_over(2);
     assert_eq!(rig.called(), ["s0"], "it is at work for a second, and the lease is verified in half of one");
-    rig.run(150);
+    rig.run(400);
     assert_eq!(rig.called(), ["s0", "o"]);
 }
