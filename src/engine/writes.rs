@@ -69,22 +69,20 @@ impl Writes {
         *self = Writes::default();
     }
 
-    /// Takes back the starts that no request carries yet.
-    fn take_back_starts(&mut self) -> Vec<u64> {
-        let mut starts = Vec::new();
-        self.waiting.retain(|(_, purpose)| match purpose {
-            Purpose::Started(seq) => {
-                starts.push(*seq);
-                false
-            }
-            _ => true,
-        });
-        starts
-    }
-
     /// Of an intake that is given up.
     pub(super) fn forget_batches(&mut self) {
         self.requests.retain(|_, request| !matches!(request.purposes.first(), Some(Purpose::Batch(_))));
+    }
+
+    /// Takes back the starts that were not sent yet.
+    fn take_back_starts(&mut self) -> Vec<u64> {
+        let mut starts = Vec::new();
+        self.waiting.retain(|(_, purpose)| {
+            let start = if let Purpose::Started(seq) = purpose { Some(*seq) } else { None };
+            starts.extend(start);
+            start.is_none()
+        });
+        starts
     }
 
     pub(super) fn next_retry(&self) -> Option<Boot> {
@@ -122,8 +120,11 @@ impl Writes {
 
 impl Engine {
     pub(super) fn flush_writes(&mut self) {
-        if !self.ownership.valid(self.now.boot) {
-            self.take_back_starts();
+        // The next owner may have read what such a start would open again.
+        if !self.may_start() {
+            for seq in self.writes.take_back_starts() {
+                self.not_started(seq);
+            }
         }
         while let Some((rows, purposes)) = self.writes.next_group() {
             self.send_rows(rows, purposes);
@@ -134,16 +135,6 @@ impl Engine {
                 request.resend_at = None;
                 self.effects.push_back(Effect::Write(*ticket, request.rows.clone()));
             }
-        }
-    }
-
-    /// A start that waited for others until the lease was over is not sent any more: the task stands where it stood.
-    fn take_back_starts(&mut self) {
-        for seq in self.writes.take_back_starts() {
-            let Some(attempt) = self.attempts.open.remove(&seq) else { continue };
-            self.intake.on_record(attempt.place);
-            self.free_slot(&attempt.content.handler);
-            self.back_in_line(attempt.place);
         }
     }
 
