@@ -163,6 +163,8 @@ pub struct Engine {
     load_retry: Option<Boot>,
     catch_up_since: Option<Boot>,
     gap_since: Option<Boot>,
+    /// Since when an assigned shard has heard nothing of its owner row that still counts.
+    unheard_since: Option<Boot>,
     tickets: u64,
     /// Answers to tickets up to this one belong to an earlier life of the shard.
     life_began: u64,
@@ -192,6 +194,7 @@ impl Engine {
             load_retry: None,
             catch_up_since: None,
             gap_since: None,
+            unheard_since: None,
             tickets: 0,
             life_began: 0,
             effects: VecDeque::new(),
@@ -233,7 +236,7 @@ impl Engine {
             Input::FactsRead(ticket, place, rows) => {
                 self.when_fresh(ticket, |engine| {
                     if !engine.late_facts_read(ticket, &rows) {
-                        engine.facts_read(place, rows);
+                        engine.facts_read(ticket, place, rows);
                     }
                 });
             }
@@ -265,6 +268,7 @@ impl Engine {
     pub fn poll_timeout(&self) -> Option<Boot> {
         let always =
             [self.ownership.timeout(self.now.boot), self.attempts.next_deadline(), self.writes.next_retry()];
+        let always = always.into_iter().chain([self.leave_timeout()]);
         let active = [self.window_timeout(), self.queues.next_backoff()].map(|at| self.boot_when(at));
         let loading = [self.load_retry, self.press_timeout(), self.late.next_retry()];
         let active = active.into_iter().chain(loading).chain([self.catch_up_timeout()]);
@@ -272,7 +276,7 @@ impl Engine {
         let leased = leased.into_iter().chain([self.progress_timeout()]);
         let is_leased = self.is_active() && self.ownership.valid(self.now.boot);
         let active = active.filter(|_| self.is_active());
-        always.into_iter().chain(active).chain(leased.filter(|_| is_leased)).flatten().min()
+        always.chain(active).chain(leased.filter(|_| is_leased)).flatten().min()
     }
 
     /// Whether the shard is being loaded or run.
@@ -305,6 +309,7 @@ impl Engine {
             self.start_heads();
             self.write_progress_when_due();
         }
+        self.leave_when_unheard();
         self.settle_slots();
         self.flush_writes();
     }

@@ -178,8 +178,11 @@ pub trait Consumer: Send + Sync + 'static {
     /// Commits `next_offset` for the shard: a hint for lag tools, never waited for.
     fn commit(&self, shard: Shard, next_offset: u64);
 
-    /// Leaves and joins the group again (after a fence).
-    fn rejoin(&self);
+    /// Leaves the group: everything assigned is taken in order. Nothing is assigned until [`Consumer::join`].
+    fn leave(&self);
+
+    /// Joins the group again after [`Consumer::leave`].
+    fn join(&self);
 
     /// Milliseconds since the client was last polled: a large one means that it hangs.
     fn silent_ms(&self) -> u64;

@@ -13,6 +13,7 @@ mod actor;
 pub mod clock;
 mod observe;
 mod perform;
+mod rejoin;
 mod slots;
 mod trouble;
 mod watch;
@@ -94,7 +95,7 @@ pub(crate) struct Shared {
     pub(crate) options: Options,
     pub(crate) clock: Clock,
     pub(crate) slots: Slots,
-    rejoin: tokio::sync::Notify,
+    rejoin: mpsc::Sender<&'static str>,
     troubles: trouble::Troubles,
 }
 
@@ -108,8 +109,6 @@ pub struct Service {
 
 /// Time between heartbeat rows.
 const BEAT: Duration = Duration::from_secs(5);
-/// A fenced instance waits this long before it joins the group again.
-const REJOIN_WAIT: Duration = Duration::from_secs(2);
 /// Time for letting go of all shards before the group is left.
 const LET_GO: Duration = Duration::from_secs(3);
 
@@ -119,6 +118,7 @@ impl Service {
         let limits = parts.registry.handlers().map(|(name, _, policy)| (name.clone(), policy.concurrency));
         let loopback = crate::dispatch::Policy::default().concurrency;
         let slots = Slots::new(engine::Pool::new(limits.collect(), loopback));
+        let (rejoin, asked) = mpsc::channel(1);
         let shared = Arc::new(Shared {
             store: parts.store,
             consumer: parts.consumer,
@@ -130,13 +130,13 @@ impl Service {
             options: parts.options,
             clock: Clock::start(),
             slots,
-            rejoin: tokio::sync::Notify::new(),
+            rejoin,
             troubles: trouble::Troubles::default(),
         });
         let service = Service { shared, actors: Arc::default(), tasks: Arc::default() };
         let follow = tokio::spawn(service.clone().follow_assignment());
         let beat = tokio::spawn(service.clone().beat());
-        let rejoin = tokio::spawn(service.clone().rejoin_when_fenced());
+        let rejoin = tokio::spawn(rejoin::when_asked(service.shared.clone(), asked));
         let clock = tokio::spawn(service.shared.clock.clone().keep());
         let watch = tokio::spawn(watch::watch(service.clone()));
         service
@@ -302,15 +302,6 @@ impl Service {
                 tracing::debug!(%error, "heartbeat not written");
             }
             tokio::time::sleep(BEAT).await;
-        }
-    }
-
-    async fn rejoin_when_fenced(self) {
-        loop {
-            self.shared.rejoin.notified().await;
-            tracing::warn!("fenced by another owner: leaving the group and joining again");
-            tokio::time::sleep(REJOIN_WAIT).await;
-            self.shared.consumer.rejoin();
         }
     }
 }

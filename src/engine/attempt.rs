@@ -131,7 +131,18 @@ impl Engine {
 
     /// Whether anything may be started now.
     pub(super) fn may_start(&self) -> bool {
+        self.may_call() && (!self.is_loader_behind() || planted!(StartBehindLoader))
+    }
+
+    /// Whether a start on record may be called now.
+    fn may_call(&self) -> bool {
         self.stage == Stage::Running && self.ownership.valid(self.now.boot)
+    }
+
+    /// Whether tasks that are ready are still to be read although there is room for them: one of them may come first in
+    /// its queue.
+    pub(super) fn is_loader_behind(&self) -> bool {
+        self.window.cursor().ready_at <= self.now.wall && !self.window.is_full()
     }
 
     fn begin(&mut self, place: Place) {
@@ -236,18 +247,18 @@ impl Engine {
     }
 
     pub(super) fn start_written(&mut self, seq: u64) {
-        let (may_start, generation) = (self.may_start(), self.commit.generation());
+        let (may_call, generation) = (self.may_call(), self.commit.generation());
         if let Some(place) = self.attempts.open.get(&seq).map(|attempt| attempt.place) {
             self.intake.on_record(place);
         }
         let Some(attempt) = self.attempts.open.get_mut(&seq) else { return };
         let left_ms = attempt.deadline.ms_since(self.now.boot);
         let full_ms = attempt.started.deadline.ms_since(attempt.started.at);
-        let may_start = may_start
+        let may_call = may_call
             || planted!(NoSecondLeaseCheck)
             || (attempt.leftover && planted!(LateStartOfReleasedOwner));
         let leftover = attempt.leftover && !planted!(LateStartOfReleasedOwner);
-        if leftover || !may_start || left_ms < full_ms / 2 {
+        if leftover || !may_call || left_ms < full_ms / 2 {
             return self.end(seq, CallEnd::of(Outcome::NotCalled));
         }
         attempt.phase = Phase::Calling;

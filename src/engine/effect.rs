@@ -169,8 +169,8 @@ pub enum Effect {
     Call(Box<CallOrder>),
     /// Break off the call of this sequence number.
     BreakOff(u64),
-    /// Leave the group and join again.
-    Rejoin,
+    /// Leave the group, for this cause, and join again when the store answers.
+    Rejoin(&'static str),
     /// Tell metrics and logs.
     Observe(Observation),
 }

@@ -1,7 +1,8 @@
 //! Attempts without an answer: their queue waits until their deadline, and only it.
 //!
 //! A call of our own that was broken off may still be at work in its handler. An attempt of a lost owner is read again
-//! now and then: its end may come into sight. What nobody ends counts as interrupted when the deadline has passed.
+//! now and then: its end may come into sight. What nobody ends counts as interrupted when the deadline has passed, and a
+//! read that was sent after that still found it open: this owner may have stood still over the deadline.
 
 use crate::model::{CloseReason, FactRow, Place, Started, Wall, limits};
 
@@ -22,6 +23,8 @@ pub(super) struct Hold {
     /// Of a lost owner: its end may still come into sight.
     read_at: Option<Wall>,
     read_step_ms: i64,
+    /// The first read that was sent after the deadline.
+    last_read: Option<u64>,
 }
 
 impl Hold {
@@ -33,7 +36,11 @@ impl Hold {
     }
 
     pub(super) fn next(&self) -> Wall {
-        self.read_at.map_or(self.ends_at(), |at| at.min(self.ends_at()))
+        match self.read_at {
+            None => self.ends_at(),
+            Some(at) if self.last_read.is_some() => at,
+            Some(at) => at.min(self.ends_at()),
+        }
     }
 }
 
@@ -53,14 +60,15 @@ impl Engine {
             }
             return self.back_in_line(attempt.place);
         }
-        let hold = Hold { started: attempt.started, read_at: None, read_step_ms: 0 };
+        let hold = Hold { started: attempt.started, read_at: None, read_step_ms: 0, last_read: None };
         self.attempts.holds.insert(attempt.place, hold);
     }
 
     /// A lost owner's attempt is open: its end may still come into sight.
     pub(super) fn hold_lost(&mut self, place: Place, started: Started) {
         let read_at = Some(self.now.wall.plus_ms(HOLD_READ_FIRST_MS));
-        self.attempts.holds.insert(place, Hold { started, read_at, read_step_ms: HOLD_READ_FIRST_MS });
+        let hold = Hold { started, read_at, read_step_ms: HOLD_READ_FIRST_MS, last_read: None };
+        self.attempts.holds.insert(place, hold);
     }
 
     /// Re-reads the facts of held attempts, and ends those whose deadline has passed.
@@ -71,16 +79,22 @@ impl Engine {
         }
         let (mut over, mut reads) = (Vec::new(), Vec::new());
         for (place, hold) in &mut self.attempts.holds {
-            if hold.ends_at() <= now {
-                over.push(*place);
-            } else if hold.read_at.is_some_and(|at| at <= now) {
-                reads.push(*place);
-                hold.read_step_ms = (hold.read_step_ms * 2).min(HOLD_READ_MS_MAX);
-                hold.read_at = Some(now.plus_ms(hold.read_step_ms));
+            if hold.next() > now {
+                continue;
             }
+            if hold.read_at.is_none() || planted!(HoldEndsUnread) && hold.ends_at() <= now {
+                over.push(*place);
+                continue;
+            }
+            self.tickets += 1;
+            reads.push((self.tickets, *place));
+            if hold.ends_at() <= now {
+                hold.last_read.get_or_insert(self.tickets);
+            }
+            hold.read_step_ms = (hold.read_step_ms * 2).min(HOLD_READ_MS_MAX);
+            hold.read_at = Some(now.plus_ms(hold.read_step_ms));
         }
-        for place in reads {
-            let ticket = self.ticket();
+        for (ticket, place) in reads {
             self.effects.push_back(Effect::ReadFacts(ticket, place));
         }
         for place in over {
@@ -99,11 +113,16 @@ impl Engine {
         }
     }
 
-    pub(super) fn held_facts_read(&mut self, place: Place, rows: &[FactRow]) {
+    pub(super) fn held_facts_read(&mut self, ticket: u64, place: Place, rows: &[FactRow]) {
         let Some(hold) = self.attempts.holds.get(&place) else { return };
         let folded = super::fold(rows.iter().map(|row| &row.fact), self.commit.applied_to());
         match folded.next() {
-            super::Next::Open(started) if started == hold.started => {}
+            super::Next::Open(started) if started == hold.started => {
+                let is_last = hold.last_read.is_some_and(|last| last <= ticket);
+                if is_last && self.ownership.valid(self.now.boot) {
+                    self.interrupt(place);
+                }
+            }
             super::Next::Open(started) => self.hold_lost(place, started),
             super::Next::Finished(_) => self.finish(place),
             super::Next::Run(_) if self.window.get(place).is_some_and(|task| task.mark.is_some()) => {

@@ -3,7 +3,7 @@
 //! What the lease says is carried out here; the lease itself is `ownership`. Letting go in order writes down what was
 //! applied and then releases. Forgetting drops every task, never a call under way: its end is still written.
 
-use crate::model::{OwnerUuid, Place, Wall};
+use crate::model::{Boot, OwnerUuid, Place, Wall};
 
 use super::commit::Commit;
 use super::effect::{Effect, Observation};
@@ -15,6 +15,9 @@ use super::queue::Queues;
 use super::scout::Scout;
 use super::window::Window;
 use super::{Engine, Stage};
+
+/// An owner row of which nothing was heard for so many leases is given up.
+const SILENT_LEASES: u64 = 3;
 
 impl Engine {
     pub(super) fn assigned(&mut self, owner: OwnerUuid) {
@@ -79,10 +82,28 @@ impl Engine {
         self.writes.clear();
         self.reset();
         if self.ownership.assigned() {
-            self.effects.push_back(Effect::Rejoin);
+            self.effects.push_back(Effect::Rejoin("another owns the shard"));
         } else {
             self.ownership.give_up_early();
         }
+    }
+
+    /// Who cannot reach the store gives its shards to others, and asks for them again when it can.
+    pub(super) fn leave_when_unheard(&mut self) {
+        if !self.ownership.assigned() || self.ownership.is_heard(self.now.boot) {
+            self.unheard_since = None;
+            return;
+        }
+        self.unheard_since.get_or_insert(self.now.boot);
+        if self.leave_timeout().is_some_and(|at| at <= self.now.boot) {
+            self.unheard_since = Some(self.now.boot);
+            self.effects.push_back(Effect::Rejoin("the store does not answer"));
+        }
+    }
+
+    pub(super) fn leave_timeout(&self) -> Option<Boot> {
+        let silence_ms = SILENT_LEASES * self.options.timing.lease_ms;
+        self.unheard_since.map(|since| since.plus_ms(silence_ms))
     }
 
     fn lapsed(&mut self, cause: &'static str) {

@@ -25,6 +25,9 @@
 //! a load, since nobody can have bumped in between. A jump of the wall clock against the boot clock counts as a lapse:
 //! the boot clock may have stood still while a host had the machine stopped, and calls sent before prove nothing. A lost assignment changes nothing here: with the log away every
 //! owner runs on under its lease.
+//!
+//! **Silence**: a member of the group that has heard nothing of the owner row for three leases leaves the group, so that
+//! who does reach the store gets its shards, and joins again when the store answers.
 
 use crate::model::{Boot, Epoch, OwnerRow, OwnerUuid};
 
@@ -132,6 +135,15 @@ impl Ownership {
     /// Whether a start, or any write, is allowed at `now`.
     pub(super) fn valid(&self, now: Boot) -> bool {
         self.phase == Phase::Owned && now < self.valid_until
+    }
+
+    /// Whether the store's last answer about the owner row still counts, or nothing is asked of it.
+    pub(super) fn is_heard(&self, now: Boot) -> bool {
+        match self.phase {
+            Phase::Idle | Phase::Fenced => true,
+            Phase::Owned | Phase::Waiting { .. } => now < self.valid_until,
+            Phase::Reading | Phase::Bumping { .. } | Phase::Confirming { .. } | Phase::Releasing => false,
+        }
     }
 
     pub(super) fn valid_until(&self) -> Boot {

@@ -209,6 +209,9 @@ impl Engine {
         if phase != "running" {
             reasons.push(Explanation::ShardNotRunning(phase));
         }
+        if phase == "running" && self.is_loader_behind() {
+            reasons.push(Explanation::ShardNotRunning("what is ready is still being read from the store"));
+        }
         if place.ready_at > self.now.wall {
             reasons.push(Explanation::NotDue(place.ready_at));
         }

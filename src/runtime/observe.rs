@@ -7,8 +7,9 @@ use crate::model::{CloseReason, Decision, MarkKind, Outcome, Shard};
 use super::Shared;
 
 impl Shared {
-    pub(super) fn ask_rejoin(&self) {
-        self.rejoin.notify_one();
+    /// Asks for a rejoin; one that was asked for already will do.
+    pub(super) fn ask_rejoin(&self, cause: &'static str) {
+        let _ = self.rejoin.try_send(cause);
     }
 
     /// Whether a trouble is to be logged now, with how often it came.

@@ -91,7 +91,7 @@ impl Actor {
                     call.abort();
                 }
             }
-            Effect::Rejoin => self.shared.ask_rejoin(),
+            Effect::Rejoin(cause) => self.shared.ask_rejoin(cause),
             Effect::Observe(observation) => self.shared.observe(self.shard, &observation),
         }
     }

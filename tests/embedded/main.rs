@@ -191,8 +191,12 @@ impl Consumer for Quick {
         self.inner.commit(shard, next_offset);
     }
 
-    fn rejoin(&self) {
-        self.inner.rejoin();
+    fn leave(&self) {
+        self.inner.leave();
+    }
+
+    fn join(&self) {
+        self.inner.join();
     }
 
     fn silent_ms(&self) -> u64 {

@@ -48,7 +48,8 @@ impl World {
             return;
         }
         at.up = true;
-        if at.frozen || at.cut_from_log || self.log.away {
+        let is_cut = at.cut_from_log || at.cut_from_store || self.log.away || self.store_away;
+        if at.frozen || is_cut {
             self.after(1_000, Event::Join(instance, life));
             return;
         }
@@ -131,8 +132,11 @@ impl World {
         self.rebalance();
     }
 
-    pub(crate) fn rejoin(&mut self, instance: usize) {
-        self.ledger.count("rejoin after a fence");
+    pub(crate) fn rejoin(&mut self, instance: usize, cause: &'static str) {
+        self.ledger.count(match cause {
+            "another owns the shard" => "rejoin after a fence",
+            _ => "left because the store was silent",
+        });
         if self.group.members.contains_key(&instance) {
             self.leave(instance);
             let life = self.instances[instance].life;

@@ -91,7 +91,7 @@ impl World {
                 self.after(ms, Event::Call(from, order, self.now));
             }
             Effect::BreakOff(seq) => self.break_off(from, seq),
-            Effect::Rejoin => self.rejoin(from.instance),
+            Effect::Rejoin(cause) => self.rejoin(from.instance, cause),
             Effect::Observe(observation) => self.observed(from.shard, &observation),
         }
     }

@@ -1,7 +1,7 @@
 //! Events that are rare and matter: the default seeds have to meet each of them, or the simulation has become too kind.
 
 /// Their names, as they are counted.
-pub(crate) const RARE: [&str; 75] = [
+pub(crate) const RARE: [&str; 76] = [
     "takeover with open attempt",
     "unknown bump that applied",
     "unknown release that applied",
@@ -26,6 +26,7 @@ pub(crate) const RARE: [&str; 75] = [
     "assignment lost during the wait of the lease",
     "session ran out",
     "rejoin after a fence",
+    "left because the store was silent",
     "rebalance storm",
     "commit of an old generation refused",
     "call ended in a lapse",

@@ -61,7 +61,7 @@ impl Setup {
             wall_skew_ms: [15, 15, 1_500][rng.index(3)],
             eager_group: rng.chance(250),
             drops: [0, 3, 40][rng.index(3)],
-            read_repair: rng.chance(850),
+            read_repair: true,
             node_skew_ms: [5, 2_000, 7_200_000][rng.index(3)],
             chaos_ms: rng.range(300_000, 420_000),
             produce_every_ms: rng.range(150, 700),

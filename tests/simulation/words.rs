@@ -56,7 +56,7 @@ pub(crate) fn of_effect(effect: &Effect) -> &'static str {
         Effect::FreeSlots(..) => "free slots",
         Effect::Call(_) => "call",
         Effect::BreakOff(_) => "break off",
-        Effect::Rejoin => "rejoin",
+        Effect::Rejoin(_) => "rejoin",
         Effect::Observe(_) => "observe",
     }
 }

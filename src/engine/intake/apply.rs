@@ -105,12 +105,17 @@ impl Engine {
         self.write_next_group(index);
     }
 
-    pub(in crate::engine) fn facts_read(&mut self, place: Place, rows: Result<Vec<FactRow>, Failure>) {
+    pub(in crate::engine) fn facts_read(
+        &mut self,
+        ticket: u64,
+        place: Place,
+        rows: Result<Vec<FactRow>, Failure>,
+    ) {
         let now = self.now.boot;
         let wants = |batch: &&mut Batch| batch.waits_for == Some(Need::Facts(place));
         match rows {
             Ok(rows) => {
-                self.held_facts_read(place, &rows);
+                self.held_facts_read(ticket, place, &rows);
                 let Some(batch) = self.intake.batches.iter_mut().find(wants) else { return };
                 if std::mem::take(&mut batch.read_again) {
                     return self.ask(Need::Facts(place));

@@ -71,3 +71,18 @@ fn a_call_that_becomes_slow_makes_room_without_anything_else_happening() {
     rig.run(400);
     assert_eq!(rig.called(), ["s0", "o"]);
 }
+
+#[test]
+fn nothing_starts_while_what_is_ready_is_still_to_be_read() {
+    let mut rig = Rig::running();
+    (rig.no_slots, rig.held_slices) = (true, Some(Vec::new()));
+    rig.schedule("q", "b", 100_000);
+    rig.run(125_000);
+    rig.schedule("q", "a", -120_000);
+    rig.no_slots = false;
+    rig.give(Input::Slots(super::rig::content().handler, 1));
+    assert!(rig.calls.is_empty(), "the page that is being read may hold what comes first");
+    rig.release_slices();
+    rig.run(10);
+    assert_eq!(rig.called(), ["a"]);
+}

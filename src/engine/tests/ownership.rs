@@ -2,7 +2,7 @@
 
 use super::rig::Rig;
 use crate::engine::ownership::{Ownership, Timing, Turn};
-use crate::engine::{CallEnd, Input, LogEnd};
+use crate::engine::{CallEnd, CallOrder, Input, LogEnd};
 use crate::model::{Boot, Decision, Epoch, Outcome, OwnerRow, Verb};
 
 #[test]
@@ -57,6 +57,20 @@ fn a_replayed_event_finds_what_the_lost_owner_started() {
     assert_eq!(rig.calls[0].previous, Some(Outcome::Interrupted));
 }
 
+fn succeeded(call: &CallOrder, at: crate::model::Wall) -> crate::model::Ended {
+    crate::model::Ended {
+        epoch: call.token.epoch,
+        seq: call.token.sequence,
+        at,
+        outcome: Outcome::Succeeded,
+        failures: 0,
+        next_at: None,
+        closed: None,
+        result: None,
+        error: None,
+    }
+}
+
 #[test]
 fn an_end_of_the_lost_owner_that_comes_late_ends_the_wait() {
     let mut rig = Rig::running();
@@ -64,21 +78,42 @@ fn an_end_of_the_lost_owner_that_comes_late_ends_the_wait() {
     let call = rig.calls[0].clone();
     rig.run(300);
     rig.take_over(2);
-    let ended = crate::model::Ended {
-        epoch: call.token.epoch,
-        seq: call.token.sequence,
-        at: rig.now().wall,
-        outcome: Outcome::Succeeded,
-        failures: 0,
-        next_at: None,
-        closed: None,
-        result: None,
-        error: None,
-    };
+    let ended = succeeded(&call, rig.now().wall);
     rig.facts.entry(call.place).or_default().push(crate::model::Fact::Ended(ended));
     rig.run(60_000);
     assert!(rig.calls.is_empty());
     assert_eq!(rig.engine.tasks_in_memory(), 0);
+}
+
+#[test]
+fn who_slept_over_a_deadline_looks_for_the_end_before_it_runs_anything_again() {
+    let mut rig = Rig::running();
+    rig.schedule("q", "a", 0);
+    let call = rig.calls[0].clone();
+    rig.run(300);
+    rig.take_over(2);
+    let ended = succeeded(&call, rig.now().wall);
+    rig.facts.entry(call.place).or_default().push(crate::model::Fact::Ended(ended));
+    rig.ms += 30_000;
+    rig.run(30_000);
+    assert!(rig.calls.is_empty());
+    assert_eq!(rig.engine.tasks_in_memory(), 0);
+}
+
+#[test]
+fn a_member_that_hears_nothing_of_the_owner_row_leaves_the_group_until_the_store_answers() {
+    let mut rig = Rig::running();
+    rig.no_owner = true;
+    rig.run(17_000);
+    assert_eq!(rig.rejoins, 0, "the lease has lapsed, and that is all");
+    rig.run(7_000);
+    assert_eq!(rig.rejoins, 1);
+    rig.run(10_000);
+    assert_eq!(rig.rejoins, 1, "not again so soon");
+    rig.no_owner = false;
+    rig.give(Input::OwnerRead(Ok(rig.owner.clone())));
+    rig.run(60_000);
+    assert_eq!((rig.rejoins, rig.engine.shard_view(rig.now().boot).phase), (1, "running"));
 }
 
 #[test]

@@ -51,6 +51,12 @@ pub(super) struct Rig {
     pub(super) held_writes: Option<Vec<(u64, Arc<[Row]>)>>,
     /// Questions for the log's end are kept here while this is some.
     pub(super) held_ends: Option<Vec<u64>>,
+    /// The owner row is not answered while this is true.
+    pub(super) no_owner: bool,
+    /// How often the group was to be left.
+    pub(super) rejoins: usize,
+    /// Pages of the loader are not answered while this is some.
+    pub(super) held_slices: Option<Vec<(u64, Place, Place)>>,
     /// Slots are not granted while this is true.
     pub(super) no_slots: bool,
     /// Payloads are not answered while this is true.
@@ -104,6 +110,9 @@ impl Rig {
             slots_out: 0,
             held_writes: None,
             held_ends: None,
+            no_owner: false,
+            rejoins: 0,
+            held_slices: None,
             no_slots: false,
             no_payloads: false,
             stopped: false,
@@ -173,6 +182,7 @@ impl Rig {
 
     fn answer(&mut self, effect: Effect) -> Option<Input> {
         Some(match effect {
+            Effect::ReadOwner if self.no_owner => return None,
             Effect::ReadOwner => Input::OwnerRead(Ok(self.owner.clone())),
             Effect::Bump { expected, owner, wait_ms } => {
                 self.owner.epoch = crate::model::Epoch(expected.0 + 1);
@@ -216,15 +226,11 @@ impl Rig {
                 Input::LookedUp(ticket, Ok(lookups.iter().map(|lookup| rows(&lookup.key)).collect()))
             }
             Effect::Slice(ticket, from, to) => {
-                let mut places = self.facts.range(from..to);
-                let mut rows: Vec<FactRow> = Vec::new();
-                while rows.len() < self.page_rows
-                    && let Some((place, facts)) = places.next()
-                {
-                    rows.extend(rows_of(*place, facts));
+                if let Some(held) = &mut self.held_slices {
+                    held.push((ticket, from, to));
+                    return None;
                 }
-                self.reads += rows.len();
-                Input::Sliced(ticket, Ok((rows, places.next().map(|(place, _)| *place))))
+                self.slice(ticket, from, to)
             }
             Effect::ReadFacts(ticket, place) if self.fails() => {
                 Input::FactsRead(ticket, place, Err(Failure::Unavailable("not now".into())))
@@ -297,8 +303,32 @@ impl Rig {
                 self.stopped = true;
                 return None;
             }
-            Effect::StopFetch | Effect::Commit(_) | Effect::Rejoin | Effect::Observe(_) => return None,
+            Effect::Rejoin(_) => {
+                self.rejoins += 1;
+                return None;
+            }
+            Effect::StopFetch | Effect::Commit(_) | Effect::Observe(_) => return None,
         })
+    }
+
+    fn slice(&mut self, ticket: u64, from: Place, to: Place) -> Input {
+        let mut places = self.facts.range(from..to);
+        let mut rows: Vec<FactRow> = Vec::new();
+        while rows.len() < self.page_rows
+            && let Some((place, facts)) = places.next()
+        {
+            rows.extend(rows_of(*place, facts));
+        }
+        self.reads += rows.len();
+        Input::Sliced(ticket, Ok((rows, places.next().map(|(place, _)| *place))))
+    }
+
+    /// Pages that were held back are answered.
+    pub(super) fn release_slices(&mut self) {
+        for (ticket, from, to) in self.held_slices.take().unwrap_or_default() {
+            let page = self.slice(ticket, from, to);
+            self.give(page);
+        }
     }
 
     fn refuses(&self, row: &Row) -> bool {

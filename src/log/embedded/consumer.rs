@@ -25,8 +25,11 @@ struct Member {
     changed: Notify,
 }
 
+#[derive(Default)]
 struct Group {
     closed: bool,
+    /// Left, until somebody says to join again.
+    away: bool,
     /// Not told yet; at most one revoke and one assignment.
     pending: VecDeque<Assignment>,
     /// Where each shard assigned is read next.
@@ -36,12 +39,7 @@ struct Group {
 impl EmbeddedConsumer {
     /// Joins.
     pub(super) fn new(db: Database, topic: Arc<TopicState>) -> EmbeddedConsumer {
-        let member = Member {
-            group: Mutex::new(Group { closed: false, pending: VecDeque::new(), positions: BTreeMap::new() }),
-            db,
-            topic,
-            changed: Notify::new(),
-        };
+        let member = Member { group: Mutex::default(), db, topic, changed: Notify::new() };
         lock(&member.group).pending.push_back(Assignment::Assigned(member.shards()));
         EmbeddedConsumer(Arc::new(member))
     }
@@ -186,13 +184,32 @@ impl Consumer for EmbeddedConsumer {
         trim::hint(&self.0.db, &self.0.topic, shard, next_offset);
     }
 
-    fn rejoin(&self) {
+    fn leave(&self) {
         let mut group = lock(&self.0.group);
-        if group.closed || group.positions.is_empty() {
+        if group.closed || group.away {
             return;
         }
-        group.positions.clear();
-        group.pending.push_back(Assignment::Revoked(self.0.shards()));
+        group.away = true;
+        match group.pending.back() {
+            // Nobody has heard of it yet.
+            Some(Assignment::Assigned(_)) => {
+                group.pending.pop_back();
+            }
+            _ => {
+                group.positions.clear();
+                group.pending.push_back(Assignment::Revoked(self.0.shards()));
+            }
+        }
+        drop(group);
+        self.0.wake_all();
+    }
+
+    fn join(&self) {
+        let mut group = lock(&self.0.group);
+        if group.closed || !group.away {
+            return;
+        }
+        group.away = false;
         group.pending.push_back(Assignment::Assigned(self.0.shards()));
         drop(group);
         self.0.wake_all();

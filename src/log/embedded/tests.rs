@@ -193,17 +193,22 @@ async fn a_log_is_opened_once_with_its_number_of_shards_and_read_by_one() {
 }
 
 #[tokio::test]
-async fn who_rejoins_is_taken_everything_and_given_it_again() {
+async fn who_leaves_is_taken_everything_and_given_it_again_when_it_joins() {
     let dir = directory();
     let log = log(&database(&dir)).await;
     let consumer = assigned(&log).await;
     let waiting = consumer.fetch(Shard(2), 1, 1);
-    consumer.rejoin();
-    consumer.rejoin();
+    consumer.leave();
+    consumer.leave();
     assert!(matches!(waiting.await, Err(Error::NotAssigned(Shard(2)))));
     let all: Vec<Shard> = (0..SHARDS).map(Shard).collect();
     assert_eq!(consumer.assignment().await, Some(Assignment::Revoked(all.clone())));
     assert!(matches!(consumer.seek(Shard(2), 0).await, Err(Error::NotAssigned(_))));
+    assert!(consumer.assignment().now_or_never().is_none(), "it is away");
+    consumer.join();
+    consumer.leave();
+    consumer.join();
+    consumer.join();
     assert_eq!(consumer.assignment().await, Some(Assignment::Assigned(all)));
     assert!(consumer.assignment().now_or_never().is_none(), "nothing more happens");
     consumer.seek(Shard(2), 0).await.expect("it is assigned");

@@ -89,8 +89,12 @@ impl log::Consumer for Consumer {
         self.shared.commit(shard, next_offset);
     }
 
-    fn rejoin(&self) {
-        self.shared.order(Command::Rejoin);
+    fn leave(&self) {
+        self.shared.order(Command::Leave);
+    }
+
+    fn join(&self) {
+        self.shared.order(Command::Join);
     }
 
     fn silent_ms(&self) -> u64 {

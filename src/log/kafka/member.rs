@@ -64,6 +64,8 @@ pub(super) struct Member {
     places: Places,
     check_due: bool,
     checking: bool,
+    /// The group is left until somebody says to join it.
+    away: bool,
     join_at: Option<Instant>,
     commit_at: Instant,
 }
@@ -75,7 +77,8 @@ impl Member {
     /// [`Error::Fatal`] when the settings are wrong.
     pub(super) fn start(options: Options, shared: Arc<Shared>, leaders: Leaders) -> Result<(), Error> {
         let topic = Topic::Schedule.name(&options.prefix);
-        let client = connect(&options, &shared, &topic)?;
+        let client = connect(&options, &shared)?;
+        subscribe(&client, &topic)?;
         let now = Instant::now();
         let mut member = Member {
             shared,
@@ -88,6 +91,7 @@ impl Member {
             places: Places::default(),
             check_due: false,
             checking: false,
+            away: false,
             join_at: None,
             commit_at: now,
         };
@@ -130,15 +134,21 @@ impl Member {
                 Command::Seek { shard, offset, answer } => self.places.seek(shard, offset, answer),
                 Command::Resume(shard) => self.go_on(shard),
                 Command::Checked(checked) => self.judge(checked),
-                Command::Rejoin => self.rejoin(),
+                Command::Leave => self.leave_group(),
+                Command::Join => self.join_group(),
             }
         }
     }
 
-    fn rejoin(&mut self) {
-        if self.join_at.is_none() {
-            tracing::info!(topic = self.topic, "leaving the group to join it again");
+    fn leave_group(&mut self) {
+        self.join_at = None;
+        if !std::mem::replace(&mut self.away, true) {
             self.client.unsubscribe();
+        }
+    }
+
+    fn join_group(&mut self) {
+        if self.away && self.join_at.is_none() {
             self.join_at = Some(Instant::now() + Duration::from_millis(LEAVE_MS));
         }
     }
@@ -149,7 +159,7 @@ impl Member {
         if let Some(at) = self.join_at
             && (self.shared.board.is_empty() || now >= at)
         {
-            self.join_at = None;
+            (self.away, self.join_at) = (false, None);
             if let Err(error) = self.client.subscribe(&[&self.topic]) {
                 tracing::warn!(%error, "cannot join the group: the client is made anew");
                 self.shared.mark_broken();
@@ -251,7 +261,7 @@ impl Member {
         tracing::warn!(shards = lost.len(), "the Kafka client failed and is made anew");
         self.shared.board.tell(Assignment::Lost(lost));
         self.places = Places::default();
-        (self.checking, self.check_due, self.join_at) = (false, false, None);
+        (self.checking, self.check_due) = (false, false);
         if self.made.elapsed() >= Duration::from_millis(LASTED_MS) {
             self.anew_ms = ANEW_MS.0;
         }
@@ -262,7 +272,7 @@ impl Member {
             if self.shared.is_closing() {
                 return;
             }
-            match connect(&self.options, &self.shared, &self.topic) {
+            match self.connect_again() {
                 Ok(client) => {
                     let _ended = drop_aside(std::mem::replace(&mut self.client, client));
                     break;
@@ -273,6 +283,14 @@ impl Member {
         self.shared.take_broken();
         self.made = Instant::now();
         self.wake_on_records();
+    }
+
+    fn connect_again(&self) -> Result<BaseConsumer<Context>, Error> {
+        let client = connect(&self.options, &self.shared)?;
+        if !self.away {
+            subscribe(&client, &self.topic)?;
+        }
+        Ok(client)
     }
 
     /// Waits without falling silent.
@@ -303,12 +321,13 @@ impl Member {
     }
 }
 
-fn connect(options: &Options, shared: &Arc<Shared>, topic: &str) -> Result<BaseConsumer<Context>, Error> {
+fn connect(options: &Options, shared: &Arc<Shared>) -> Result<BaseConsumer<Context>, Error> {
     let context = Context::new(shared.clone(), Recall::new(&options.brokers));
-    let client = BaseConsumer::from_config_and_context(&options.consumer_config(), context)
-        .map_err(error::creation)?;
-    client.subscribe(&[topic]).map_err(|error| Error::Fatal(error.to_string()))?;
-    Ok(client)
+    BaseConsumer::from_config_and_context(&options.consumer_config(), context).map_err(error::creation)
+}
+
+fn subscribe(client: &BaseConsumer<Context>, topic: &str) -> Result<(), Error> {
+    client.subscribe(&[topic]).map_err(|error| Error::Fatal(error.to_string()))
 }
 
 /// Dropping a client leaves the group and waits for its brokers without bound: done on a thread that nobody must wait

@@ -24,8 +24,10 @@ pub(super) enum Command {
     Resume(Shard),
     /// What the leaders hold.
     Checked(Checked),
-    /// Leave the group and join it again.
-    Rejoin,
+    /// Leave the group.
+    Leave,
+    /// Join it again.
+    Join,
 }
 
 /// What the thread shares with callers and callbacks.

@@ -71,13 +71,14 @@ pub async fn check(installation: &dyn Installation) {
     soon("the second leaves", second.consumer.close()).await;
     settle(&mut [&mut first], &[all], shards).await;
     assert_eq!(first.taken, all - half, "nothing is taken from who stays");
-    first.consumer.rejoin();
-    soon("who rejoins lets go of everything", async {
+    first.consumer.leave();
+    soon("who leaves lets go of everything", async {
         while !first.held.is_empty() {
             first.change().await;
         }
     })
     .await;
+    first.consumer.join();
     settle(&mut [&mut first], &[all], shards).await;
     soon("the group is left", first.consumer.close()).await;
 }

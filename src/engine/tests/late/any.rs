@@ -231,7 +231,9 @@ fn options(queue_tasks_max: usize, late_rows: usize) -> Options {
 }
 
 /// The second owner ended nothing: it sent a start that was not stored, while the end of the call of the first came into sight. The
-/// third read that end; the start surfaced after that.
+/// third read that end; the start surfaced after that. (The second owner does look for the end before it starts: what it
+/// then still starts, it starts here because it does not.)
+#[cfg(feature = "testing")]
 #[test]
 fn a_start_that_surfaces_after_the_end_before_it_was_read_runs_nothing_again() {
     let schedule = || Step::Schedule { queue: 0, due: 0 };
@@ -248,7 +250,9 @@ fn a_start_that_surfaces_after_the_end_before_it_was_read_runs_nothing_again() {
         Step::Run(0),
         schedule(),
     ];
+    crate::engine::plant::set(Some(crate::engine::plant::Plant::HoldEndsUnread));
     let rig = check(&steps, options(1, 2), 6, 10_000, 0);
+    crate::engine::plant::set(None);
     let called: Vec<&str> = rig.all_calls.iter().map(|call| call.key.id.as_str()).collect();
     assert_eq!(called, ["t0", "t2", "t3", "t3"], "the last owner was lost with t3 under way");
     let (_, facts) = rig.facts.iter().find(|(place, _)| place.version == Version(3)).expect("it is stored");
