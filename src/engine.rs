@@ -276,8 +276,8 @@ impl Engine {
             [self.ownership.timeout(self.now.boot), self.attempts.next_deadline(), self.writes.next_retry()];
         let always = always.into_iter().chain([self.leave_timeout()]);
         let active = [self.window_timeout(), self.queues.next_backoff()].map(|at| self.boot_when(at));
-        let active =
-            active.into_iter().chain([self.load_retry, self.late.next_retry(), self.catch_up_timeout()]);
+        let loading = [self.load_retry, self.press_timeout(), self.late.next_retry()];
+        let active = active.into_iter().chain(loading).chain([self.catch_up_timeout()]);
         let leased = [self.boot_when(self.attempts.next_hold()), self.intake.next_retry()];
         let leased = leased.into_iter().chain([self.progress_timeout()]);
         let is_leased = self.is_active() && self.ownership.valid(self.now.boot);

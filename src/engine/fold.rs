@@ -2,8 +2,11 @@
 //!
 //! Only the start with the highest (epoch, sequence) decides, with the end that names it. An end of a lower epoch
 //! counts whenever it is seen until a higher epoch has started the task, and never after; so late writes of a lost
-//! owner cannot change a decision. A start carries all counts, so older facts are not needed. A mark of an event
-//! at or above `applied_to` is left out: intake will bring that event.
+//! owner cannot change a decision. A start carries all counts, so older facts are not needed. One that was never called
+//! opens nothing that was over before it: it may have been on its way while the end before it was not in sight, and come
+//! into sight when others had gone on. A mark of an event at or above `applied_to` is left out: intake will bring that event.
+
+use std::collections::BTreeSet;
 
 use crate::model::{CloseReason, Ended, Fact, MarkKind, Outcome, Started, TaskState, Version, Wall};
 
@@ -84,6 +87,26 @@ impl Counts {
 
 /// Folds the facts about one task. Facts of other kinds than start, end, mark and closing are passed over.
 pub fn fold<'a>(facts: impl IntoIterator<Item = &'a Fact> + Clone, applied_to: Version) -> Folded {
+    let folded = fold_all(facts.clone(), applied_to);
+    if folded.ended.as_ref().is_none_or(|ended| ended.outcome != Outcome::NotCalled) {
+        return folded;
+    }
+    let not_called = facts.clone().into_iter().filter_map(|fact| match fact {
+        Fact::Ended(ended) if ended.outcome == Outcome::NotCalled => Some((ended.epoch, ended.seq)),
+        _ => None,
+    });
+    let not_called: BTreeSet<_> = not_called.collect();
+    let called = |fact: &&Fact| match fact {
+        Fact::Started(started) => !not_called.contains(&(started.epoch, started.seq)),
+        _ => true,
+    };
+    let called: Vec<&Fact> = facts.into_iter().filter(called).collect();
+    let before = fold_all(called, applied_to);
+    let over = |folded: &Folded| matches!(folded.next(), Next::Finished(_));
+    if over(&before) && !over(&folded) { before } else { folded }
+}
+
+fn fold_all<'a>(facts: impl IntoIterator<Item = &'a Fact> + Clone, applied_to: Version) -> Folded {
     let mut folded = Folded::default();
     for fact in facts.clone() {
         match fact {

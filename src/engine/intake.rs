@@ -39,6 +39,8 @@ pub(super) struct Intake {
     fetching: Option<u64>,
     fetch_at: Option<Boot>,
     next_expected: u64,
+    /// Where the log ended when this owner began to read it: an owner before may have decided what lies below.
+    decided_to: Option<u64>,
     inbox: VecDeque<Incoming>,
     batches: VecDeque<Batch>,
     /// What inbox and batches take in memory.
@@ -133,6 +135,7 @@ impl Engine {
             self.intake.next_expected = self.commit.next_offset();
             self.intake.marks = self.commit.origin_marks();
         }
+        self.intake.decided_to = self.intake.decided_to.or(self.commit.log_end());
         self.intake.reading = true;
         self.seek();
     }
@@ -242,6 +245,7 @@ impl Engine {
                 shard: self.options.shard,
                 shards: self.options.shards,
                 generation: self.commit.generation(),
+                decided_to: self.intake.decided_to.unwrap_or(u64::MAX),
             };
             let id = self.ticket();
             let batch = Batch::form(id, &mut self.intake.inbox, &ground, self.intake.visible_batch);

@@ -38,6 +38,8 @@ const ENDS_PER_ROW: u32 = 100;
 const SLOW_MS: u64 = 1_000;
 /// Time between two looks for tasks behind blocked heads, in milliseconds.
 const PRESS_MS: u64 = 100;
+/// Time after which is looked again although nothing happened, in milliseconds.
+const LOOK_MS: u64 = 250;
 
 /// The late queues of a shard.
 #[derive(Debug, Default)]
@@ -53,6 +55,8 @@ pub(super) struct Late {
     retry_at: Option<Boot>,
     /// Blocked queues are looked through now and then only.
     press_at: Boot,
+    /// When to look again although nothing happened.
+    pub(super) look_at: Boot,
     pub(super) list: List,
     pub(super) tally: Tally,
 }
@@ -252,6 +256,7 @@ impl Engine {
         for name in &names {
             changed |= self.trim(name, 1);
         }
+        self.late.look_at = self.now.boot.plus_ms(if changed { PRESS_MS } else { LOOK_MS });
         changed
     }
 

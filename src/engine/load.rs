@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::{Fact, FactRow, MarkKind, Place, Progress, TaskContent, TaskKey, Wall};
+use crate::model::{Boot, Fact, FactRow, MarkKind, Place, Progress, TaskContent, TaskKey, Wall};
 
 use super::effect::{Effect, Observation};
 use super::fold::{Next, fold};
@@ -120,6 +120,16 @@ impl Engine {
         } else if !self.window.is_reading() {
             self.loaded();
         }
+    }
+
+    /// When memory that is full is to be looked through for room: a call may have been at work for long by then.
+    pub(super) fn press_timeout(&self) -> Option<Boot> {
+        let waits = self.load_retry.is_some() || self.late.is_asking() || !self.window.is_full();
+        if waits || !self.may_load() || !self.late.list.is_read() {
+            return None;
+        }
+        let wanted = self.window.cursor().ready_at.plus_ms(-self.options.look_ahead_ms / 2);
+        self.boot_when(Some(wanted)).map(|at| at.max(self.late.look_at))
     }
 
     pub(super) fn sliced(&mut self, ticket: u64, page: Result<(Vec<FactRow>, Option<Place>), Failure>) {

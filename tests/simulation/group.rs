@@ -12,6 +12,8 @@ use crate::world::{Addr, Event, World};
 pub(crate) struct Group {
     /// Members and when they were last heard of.
     members: BTreeMap<usize, u64>,
+    /// The life of its instance in which each joined last.
+    lives: BTreeMap<usize, u32>,
     assigned: BTreeMap<Shard, usize>,
     /// Shards taken from a member that has not let go yet, and who gets them then.
     moving: BTreeMap<Shard, (usize, usize)>,
@@ -52,6 +54,12 @@ impl World {
             return;
         }
         if !at.draining {
+            // One that ended and is back within its session has nothing of what it had.
+            let is_new = self.group.lives.insert(instance, life) != Some(life);
+            if is_new && self.group.members.remove(&instance).is_some() {
+                self.group.assigned.retain(|_, owner| *owner != instance);
+                self.give_what_is_free();
+            }
             self.group.members.insert(instance, self.now);
             self.rebalance();
         }

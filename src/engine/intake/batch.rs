@@ -19,6 +19,8 @@ pub(super) struct Ground {
     pub(super) shard: Shard,
     pub(super) shards: u32,
     pub(super) generation: Generation,
+    /// An owner before may have decided what lies below this offset.
+    pub(super) decided_to: u64,
 }
 
 /// A task that becomes visible with its item.
@@ -38,6 +40,8 @@ pub(super) struct ShownTask {
 pub(super) struct Item {
     pub(super) record: Incoming,
     key: Option<TaskKey>,
+    /// An owner before may have decided it.
+    may_be_replayed: bool,
     pub(super) rejection: Option<Rejection>,
     pub(super) forward_to: Option<Shard>,
     pub(super) task: Option<ShownTask>,
@@ -46,7 +50,10 @@ pub(super) struct Item {
 
 impl Item {
     fn of(record: Incoming, ground: &Ground) -> Item {
-        let mut item = Item { record, key: None, rejection: None, forward_to: None, task: None, mark: None };
+        let may_be_replayed = record.offset < ground.decided_to;
+        let (rejection, forward_to) = (None, None);
+        let mut item =
+            Item { record, key: None, may_be_replayed, rejection, forward_to, task: None, mark: None };
         let (event, origin) = match &item.record.decoded {
             Ok(decoded) => decoded,
             Err(rejection) => {
@@ -88,11 +95,12 @@ impl Item {
         (event, self.key.as_ref().expect("an event has a key"))
     }
 
-    /// The key to look up: none for an id that is made from the record's own coordinates.
+    /// The key to look up. Of an id that is made from the record's own coordinates nothing is on record but an earlier
+    /// decision of this event: it may have another place than would be chosen now.
     fn lookup_key(&self) -> Option<&TaskKey> {
         let (event, _) = self.record.decoded.as_ref().ok()?;
         let settled = self.rejection.is_some() || self.forward_to.is_some();
-        self.key.as_ref().filter(|_| !settled && event.id.is_some())
+        self.key.as_ref().filter(|_| !settled && (event.id.is_some() || self.may_be_replayed))
     }
 }
 

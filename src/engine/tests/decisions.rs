@@ -152,6 +152,54 @@ fn a_cancel_of_an_id_made_from_coordinates_finds_it_in_flight() {
     assert_eq!(rig.decisions(), [Decision::Scheduled, Decision::Cancelled]);
 }
 
+/// A record whose id is made from its coordinates.
+fn without_id() -> crate::model::Event {
+    let event = event("q", "x", Verb::Schedule(Due::At(Wall(0)), Box::new(content())), 1);
+    crate::model::Event { id: None, ..event }
+}
+
+#[test]
+fn a_task_of_a_made_id_keeps_the_place_above_a_watermark_that_was_lost() {
+    let mut rig = Rig::running();
+    let before = rig.now().wall;
+    rig.run(60_000);
+    rig.schedule("r", "far", 900_000);
+    rig.hold_progress = true;
+    rig.run(300);
+    rig.append_stamped([without_id()], before.plus_ms(50_000));
+    let place = rig.calls[0].place;
+    assert!(place.ready_at > before.plus_ms(50_000), "lifted above the watermark");
+    rig.hold_progress = false;
+    rig.take_over(2);
+    rig.run(20_000);
+    let places: Vec<_> = rig.facts.keys().filter(|at| at.version == place.version).collect();
+    assert_eq!(places, [&place], "and not a second task at the place it would get now");
+    assert_eq!(rig.calls[0].previous, Some(Outcome::Interrupted));
+}
+
+#[test]
+fn a_task_of_a_made_id_keeps_the_place_below_a_watermark_that_came_after() {
+    let mut rig = Rig::running();
+    let (before, first) = (rig.now().wall, event("r", "far", Verb::Cancel, 2));
+    rig.run(60_000);
+    let now = rig.now().wall;
+    rig.hold_progress = true;
+    rig.append_all([first]);
+    rig.append_stamped([without_id()], before.plus_ms(50_000));
+    let place = rig.calls[0].place;
+    assert_eq!(place.ready_at, before.plus_ms(50_000));
+    rig.hold_progress = false;
+    rig.fetch_to = 1;
+    rig.take_over(2);
+    rig.run(1_000);
+    assert!(rig.progress.as_ref().is_some_and(|progress| progress.watermark >= now.plus_ms(-1)));
+    rig.fetch_to = usize::MAX;
+    rig.append_all([]);
+    rig.run(20_000);
+    let places: Vec<_> = rig.facts.keys().filter(|at| at.version == place.version).collect();
+    assert_eq!(places, [&place]);
+}
+
 fn row(decision: Decision, current: Option<Current>) -> EventRow {
     let queue = QueueName::new("q").expect("a name");
     EventRow {

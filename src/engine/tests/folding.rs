@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use crate::engine::{Next, fold};
-use crate::model::{CloseReason, Ended, Epoch, Fact, MarkKind, Outcome, Started, Version, Wall};
+use crate::model::{CloseReason, Ended, Epoch, Fact, MarkKind, Outcome, Started, TaskState, Version, Wall};
 
 fn started(epoch: u64, seq: u64, attempt: u32) -> Fact {
     Fact::Started(Started {
@@ -39,7 +39,7 @@ fn mark(by: u64) -> Fact {
 
 /// Facts as owners one after the other may have written them: (epoch, sequence) names an attempt once.
 fn history() -> impl Strategy<Value = Vec<Fact>> {
-    let attempt = (1u64..5, 0u8..4);
+    let attempt = (1u64..5, 0u8..5);
     let marks = proptest::collection::vec(1u64..20, 0..2);
     (proptest::collection::vec(attempt, 0..6), marks).prop_map(|(attempts, marks)| {
         let mut facts: Vec<Fact> = marks.into_iter().map(mark).collect();
@@ -49,6 +49,7 @@ fn history() -> impl Strategy<Value = Vec<Fact>> {
             match how {
                 0 => facts.push(ended(epoch, seq, Outcome::Succeeded)),
                 1 | 2 => facts.push(ended(epoch, seq, Outcome::Retryable)),
+                3 => facts.push(ended(epoch, seq, Outcome::NotCalled)),
                 _ => {}
             }
         }
@@ -121,6 +122,20 @@ proptest! {
 }
 
 #[test]
+fn a_start_that_was_never_called_opens_nothing_that_was_over_before_it() {
+    let over = [started(1, 1, 1), ended(1, 1, Outcome::Succeeded)];
+    let closed = Fact::Closed { epoch: Epoch(1), seq: 1, at: Wall(0), reason: CloseReason::Expired };
+    let not_called = [started(2, 1, 2), ended(2, 1, Outcome::NotCalled)];
+    let state = |facts: &[&[Fact]]| fold(facts.iter().copied().flatten(), Version::MAX).state();
+    assert_eq!(state(&[&over, &not_called]), TaskState::Succeeded);
+    assert_eq!(state(&[&[closed], &not_called]), TaskState::Expired);
+    assert_eq!(state(&[&over, &not_called[..1]]), TaskState::Running, "it may be called yet");
+    let failed = [started(2, 2, 3), ended(2, 2, Outcome::Retryable)];
+    let again = [started(3, 1, 4), ended(3, 1, Outcome::NotCalled)];
+    assert_eq!(state(&[&over, &not_called, &failed, &again]), TaskState::Retrying, "one after it was called");
+}
+
+#[test]
 fn a_closing_of_an_old_epoch_does_not_hide_a_later_start() {
     let closed = Fact::Closed { epoch: Epoch(1), seq: 4, at: Wall(0), reason: CloseReason::Expired };
     let facts = [closed.clone(), started(2, 1, 1)];
@@ -133,5 +148,5 @@ fn a_marked_attempt_that_was_interrupted_shows_the_mark() {
     let closed = Fact::Closed { epoch: Epoch(2), seq: 4, at: Wall(0), reason: CloseReason::Interrupted };
     let facts = [started(1, 1, 1), mark(3), closed];
     let state = fold(facts.iter(), Version::MAX).state();
-    assert_eq!(state, crate::model::TaskState::Cancelled);
+    assert_eq!(state, TaskState::Cancelled);
 }

@@ -58,6 +58,21 @@ fn a_smaller_share_of_memory_makes_tasks_leave_that_are_loaded_again() {
 }
 
 #[test]
+fn a_call_that_becomes_slow_makes_room_without_anything_else_happening() {
+    let mut rig = Rig::running();
+    rig.no_slots = true;
+    (0..6).for_each(|n| rig.schedule("slow", &format!("s{n}"), 0));
+    rig.run(10);
+    rig.schedule("other", "o", 0);
+    rig.run(1_000);
+    (rig.budget, rig.no_slots) = (6, false);
+    rig.take_over(2);
+    assert_eq!(rig.called(), ["s0"], "it is at work for a second, and the lease is verified in half of one");
+    rig.run(400);
+    assert_eq!(rig.called(), ["s0", "o"]);
+}
+
+#[test]
 fn nothing_starts_while_what_is_ready_is_still_to_be_read() {
     let mut rig = Rig::running();
     (rig.no_slots, rig.held_slices) = (true, Some(Vec::new()));

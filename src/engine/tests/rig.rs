@@ -19,6 +19,8 @@ pub(super) struct Rig {
     position: u64,
     /// The fetch that waits for records, and how many it takes.
     fetch: Option<(u64, usize)>,
+    /// Nothing is fetched from here on.
+    pub(super) fetch_to: usize,
     pub(super) owner: OwnerRow,
     pub(super) progress: Option<Progress>,
     pub(super) facts: BTreeMap<Place, Vec<Fact>>,
@@ -98,6 +100,7 @@ impl Rig {
             log: Vec::new(),
             position: 0,
             fetch: None,
+            fetch_to: usize::MAX,
             owner: OwnerRow::default(),
             progress: None,
             facts: BTreeMap::new(),
@@ -339,7 +342,7 @@ impl Rig {
 
     fn fetched(&mut self) -> Option<Input> {
         let (ticket, records_max) = self.fetch?;
-        let from = self.log.iter().skip(self.position as usize);
+        let from = self.log.iter().take(self.fetch_to).skip(self.position as usize);
         let records: Vec<Incoming> = from.take(records_max).cloned().collect();
         if records.is_empty() {
             return None;
@@ -381,8 +384,14 @@ impl Rig {
     }
 
     pub(super) fn append_all(&mut self, events: impl IntoIterator<Item = Event>) {
+        let now = self.now().wall;
+        self.append_stamped(events, now);
+    }
+
+    /// As a broker whose clock says `appended`.
+    pub(super) fn append_stamped(&mut self, events: impl IntoIterator<Item = Event>, appended: Wall) {
         for event in events {
-            let (offset, appended) = (self.log.len() as u64, self.now().wall);
+            let offset = self.log.len() as u64;
             self.log.push(Incoming { offset, bytes: 200, appended, decoded: Ok((event, None)) });
         }
         if let Some(input) = self.fetched() {

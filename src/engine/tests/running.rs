@@ -214,6 +214,49 @@ fn a_start_acknowledged_after_the_lease_ran_out_is_not_called() {
 }
 
 #[test]
+fn a_start_that_waited_until_the_lease_was_over_is_not_sent() {
+    let mut rig = Rig::running();
+    ["a", "b", "c"].iter().zip(1_000..).for_each(|(queue, ms)| rig.schedule(queue, queue, ms));
+    rig.run(990);
+    rig.held_writes = Some(Vec::new());
+    rig.run(20);
+    assert_eq!(rig.held_writes.as_ref().map(Vec::len), Some(2), "that of c waits for one of the two before");
+    rig.ms += 60_000;
+    let woken = rig.now().wall;
+    rig.release_writes();
+    rig.run(1_000);
+    let starts = |queue: &str| {
+        let facts = rig.facts.values().filter(|facts| {
+            facts.iter().any(|fact| matches!(fact, Fact::Task { key, .. } if key.queue.as_str() == queue))
+        });
+        let started = facts.flatten().filter_map(|fact| match fact {
+            Fact::Started(started) => Some(started.at >= woken),
+            _ => None,
+        });
+        started.collect::<Vec<_>>()
+    };
+    assert_eq!(starts("a"), [false, true], "on its way when the lease was over");
+    assert_eq!(starts("c"), [true]);
+    assert_eq!(rig.called().len(), 3);
+    assert_eq!(rig.slots_out, 3);
+}
+
+#[test]
+fn a_start_that_waited_until_the_shard_was_let_go_is_not_sent() {
+    let mut rig = Rig::running();
+    ["a", "b", "c"].iter().zip(1_000..).for_each(|(queue, ms)| rig.schedule(queue, queue, ms));
+    rig.run(990);
+    rig.held_writes = Some(Vec::new());
+    rig.run(20);
+    rig.give(Input::Revoked);
+    rig.release_writes();
+    let starts = rig.facts.values().flatten().filter(|fact| matches!(fact, Fact::Started(_)));
+    assert_eq!(starts.count(), 2);
+    assert_eq!(rig.slots_out, 0);
+    assert!(rig.engine.is_idle());
+}
+
+#[test]
 fn a_fence_breaks_off_calls_and_gives_slots_back() {
     let mut rig = Rig::running();
     rig.schedule("q", "a", 0);

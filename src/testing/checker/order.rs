@@ -108,8 +108,26 @@ pub(super) fn queues_are_independent(index: &Index<'_>, report: &mut Report) {
     for (turn, call) in ready.into_values().flatten() {
         let to = call.arrived;
         let faulty = index.history.faults.iter().any(|fault| fault.from < to && fault.to + delay_ms > turn);
-        if !faulty {
+        if faulty {
+            continue;
+        }
+        if index.slack.memory_short && behind_a_backlog(index, turn, call) {
+            report.explained("behind what was ready before it and did not fit into memory");
+        } else {
             report.of_call(Rule::QueuesIndependent, "waited for nothing in its queue", call, (turn, call));
         }
     }
+}
+
+/// Whether a shard went on all the time with what was ready before: it has more to do than fits into memory, and brings
+/// it in by time. Further attempts do not count: those of a queue that stands still go on, too.
+fn behind_a_backlog(index: &Index<'_>, turn: i64, call: &Called) -> bool {
+    let ready = |call: &Called| call.ready.unwrap_or(call.due);
+    let shard = index.queues.values().flatten().filter(|other| other.shard == call.shard);
+    let before = shard.filter(|other| other.attempt == 1 && ready(other) <= ready(call));
+    let mut times: Vec<i64> = before.map(|other| other.arrived).collect();
+    times.retain(|at| (turn..=call.arrived).contains(at));
+    times.push(turn);
+    times.sort_unstable();
+    times.windows(2).all(|pair| pair[1] - pair[0] <= index.slack.delay_ms)
 }

@@ -6,6 +6,7 @@ use crate::testing::history::{
     Reached, Rested,
 };
 
+mod backlog;
 mod black_box;
 
 const SHARD: u32 = 0;
