@@ -59,6 +59,15 @@ impl Scenario {
         }
     }
 
+    /// How long after its acknowledgement a record is known to the owner of its queue, in milliseconds. One that is cut
+    /// from Kafka alone learns nothing until another has taken its shards: session timeout and 3 s, as promise 7 says.
+    pub(crate) fn known_ms(self) -> i64 {
+        match self {
+            Scenario::CutKafka => 9_000,
+            _ => 5_000,
+        }
+    }
+
     /// Whether each instance needs a network of its own.
     pub(crate) fn cuts(self) -> bool {
         matches!(self, Scenario::CutKafka | Scenario::CutCassandra)

@@ -42,6 +42,7 @@ struct Summary {
     servers: &'static str,
     session_ms: i64,
     lease_ms: i64,
+    known_ms: i64,
     plan: Plan,
     events: usize,
     calls: usize,
@@ -68,7 +69,7 @@ impl Report {
         let history = stage.history();
         write_history(&dir.join("history.jsonl"), &history)?;
         write_lines(&dir.join("shards.jsonl"), &stage.watch.changes())?;
-        let judged = checker::check(&history, &slack(None));
+        let judged = checker::check(&history, &slack(scenario.known_ms()));
         write_stories(&dir, &history, &judged)?;
         let takeovers = match scenario {
             Scenario::Kill => Distribution::of(&takeover::read(ledger)?),
@@ -88,6 +89,7 @@ impl Report {
             servers: "single",
             session_ms: 6_000,
             lease_ms: 6_000,
+            known_ms: scenario.known_ms(),
             plan: plan.clone(),
             events: stage.producer.sent.count(),
             calls: history.called.len(),
@@ -137,16 +139,15 @@ pub(crate) fn check(files: &[PathBuf], known_ms: Option<i64>) -> Result<bool> {
         let file = File::open(path).with_context(|| format!("{}", path.display()))?;
         history.read(BufReader::new(file)).with_context(|| format!("{}", path.display()))?;
     }
-    let judged = checker::check(&history, &slack(known_ms));
+    let judged = checker::check(&history, &slack(known_ms.unwrap_or(Slack::default().known_ms)));
     tell_judged(&judged)?;
     let wrongs = judged.wrongs.len();
     say::data(if wrongs == 0 { "clean".to_owned() } else { format!("NOT CLEAN: {wrongs} violations") })?;
     Ok(wrongs == 0)
 }
 
-fn slack(known_ms: Option<i64>) -> Slack {
-    let slack = Slack::default();
-    Slack { known_ms: known_ms.unwrap_or(slack.known_ms), ..slack }
+fn slack(known_ms: i64) -> Slack {
+    Slack { known_ms, ..Slack::default() }
 }
 
 fn tell_judged(judged: &checker::Report) -> Result<()> {
