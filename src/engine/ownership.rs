@@ -10,24 +10,56 @@
 //!                                                                             Fenced (leave, join again)
 //! ```
 //!
+//! # The steps
+//!
 //! **Bump**: compare-and-set epoch e → e+1 with an owner id that is fresh for this bump. When the answer is lost, a
 //! linearizable read decides: mine iff the row carries e+1 and one of my ids. **Wait**: unless epoch e was released,
 //! from the confirmed bump the longest of the replaced owner's lease, one's own, and what the replaced owner itself
-//! had to wait for. **Verify**: read the row at time t0; still mine → valid until t0 + lease − margin. Another's →
+//! had to wait for. Nothing read before the wait ends decides a start. Then the engine loads, catches up with the log, and
+//! starts. **Verify**: read the row at time t0; still mine → valid until t0 + lease − margin. Another's →
 //! fenced: drop everything and never bump again for the same assignment, so two members that both believe they own
-//! a shard do not take it from each other in turn.
+//! a shard do not take it from each other in turn. **Start** only while valid: looked at before the start is sent to the
+//! store and again before the call. **Release**: when the shard is taken in order and what was applied is on record; only by
+//! an owner whose own wait had ended. Calls under way go on to their deadline under the old epoch; the new owner finds them
+//! open and holds their queues.
 //!
-//! **Why it holds**: a bump committed at T is seen by every linearizable read sent after T, so the old owner's last
+//! # Timings (defaults; [`Timing`])
+//!
+//! | | |
+//! |---|---|
+//! | lease L | 6 s: for so long after its last good read may an owner act, margin included |
+//! | verify V | 1.5 s between reads; a read that is slow is asked of another node too |
+//! | margin δ | 1 s for drift of boot clocks and slow machines: an owner stops at L − δ |
+//! | silence | 3 L = 18 s without a read that counts: the member leaves the group until the store answers |
+//! | handed over in order | no wait: the time of a bump, a load and a catch-up |
+//! | taken over after a crash | session timeout of the group + L + load |
+//!
+//! # Why it holds
+//!
+//! A bump committed at T is seen by every linearizable read sent after T, so the old owner's last
 //! good verify was sent at or before T and it stops starting by T + lease − margin. The new owner reads and starts at
-//! or after T + lease.
+//! or after T + lease. Times are those of each machine's own boot clock: they have to run alike (within δ in L), not to
+//! agree. What was sent to the store in time and lands late changes nothing: a row says the epoch of its writer, and the
+//! fold (`fold.rs`) lets a lower epoch undo nothing of a higher one. What was sent to a handler in time and arrives late is
+//! refused by its guard: the token carries the epoch. Every interleaving of two owners within bounds is looked through in
+//! `ownership/model.rs`.
 //!
-//! Without an answer nothing is extended: the lease lapses, starts stop, and a later good verify revives it without
-//! a load, since nobody can have bumped in between. A jump of the wall clock against the boot clock counts as a lapse:
-//! the boot clock may have stood still while a host had the machine stopped, and calls sent before prove nothing. A lost assignment changes nothing here: with the log away every
-//! owner runs on under its lease.
+//! # What happens when
 //!
-//! **Silence**: a member of the group that has heard nothing of the owner row for three leases leaves the group, so that
-//! who does reach the store gets its shards, and joins again when the store answers.
+//! | | |
+//! |---|---|
+//! | a verify is not answered | asked again after 100 ms and longer; nothing is extended; without one the lease lapses |
+//! | the lease lapses | calls are broken off and their queues held to the calls' deadlines; nothing starts; a later good read revives it without a load, since nobody can have bumped in between; after more than a second it catches up first, for a cancel may have come |
+//! | the store stays silent | see *silence*: others get the shards |
+//! | the owner is frozen, or its machine sleeps | the lease ran out by the boot clock meanwhile: the first thing it does is to read the row |
+//! | frozen between the second look and the send | only the handler's guard closes that gap |
+//! | the wall clock jumps against the boot clock | a lapse: the boot clock may have stood still while a host had the machine stopped; a question sent before proves nothing, whatever the answer |
+//! | the bump's answer is lost | a read decides; an epoch may be skipped, and is never used by two |
+//! | the release's answer is lost | asked again, five times at most; unreleased, the next owner waits |
+//! | revoked during the own wait | there is nothing to release; what was still to be waited for is in the row, and the next owner waits for it |
+//! | leases of different length (a rolling change) | the longest counts |
+//! | the assignment is lost (the log's coordinator is away) | nothing changes here: with the log away every owner runs on under its lease, and is fenced when another has bumped |
+//! | the coordinator gives one shard to two | the higher epoch wins, the other is fenced within V |
 
 use crate::model::{Boot, Epoch, OwnerRow, OwnerUuid};
 
