@@ -372,6 +372,21 @@ impl Engine {
         }
     }
 
+    /// Its start was not sent while the lease held: as if it had never been decided.
+    pub(super) fn not_started(&mut self, seq: u64) {
+        let Some(attempt) = self.attempts.open.remove(&seq) else { return };
+        let place = attempt.place;
+        self.intake.on_record(place);
+        self.free_slot(&attempt.content.handler);
+        if attempt.leftover {
+            return;
+        }
+        match self.window.get(place).and_then(|task| task.mark) {
+            Some(mark) => self.stop_marked(place, mark),
+            None => self.back_in_line(place),
+        }
+    }
+
     pub(super) fn back_in_line(&mut self, place: Place) {
         self.set_status(place, Status::Queued);
         let Some(name) = self.window.get(place).map(|task| task.key.queue.clone()) else { return };

@@ -74,6 +74,17 @@ impl Writes {
         self.requests.retain(|_, request| !matches!(request.purposes.first(), Some(Purpose::Batch(_))));
     }
 
+    /// Takes back the starts that were not sent yet.
+    fn take_back_starts(&mut self) -> Vec<u64> {
+        let mut starts = Vec::new();
+        self.waiting.retain(|(_, purpose)| {
+            let start = if let Purpose::Started(seq) = purpose { Some(*seq) } else { None };
+            starts.extend(start);
+            start.is_none()
+        });
+        starts
+    }
+
     pub(super) fn next_retry(&self) -> Option<Boot> {
         self.requests.values().filter_map(|request| request.resend_at).min()
     }
@@ -109,6 +120,12 @@ impl Writes {
 
 impl Engine {
     pub(super) fn flush_writes(&mut self) {
+        // The next owner may have read what such a start would open again.
+        if !self.may_start() {
+            for seq in self.writes.take_back_starts() {
+                self.not_started(seq);
+            }
+        }
         while let Some((rows, purposes)) = self.writes.next_group() {
             self.send_rows(rows, purposes);
         }

@@ -104,6 +104,7 @@ pub(crate) fn plan(setup: &Setup, rng: &mut Rng) -> Vec<(u64, Fault)> {
             26 => Fault::Storm(short),
             27..=28 => Fault::Contest(instance, rng.range(1_500, 4_900)),
             35 => Fault::At(instance, Moment::LateCall, Blow::Succession(rng.range(13_500, 24_000))),
+            36 if rng.chance(500) => Fault::At(instance, Moment::OverdueCall, Blow::Carry),
             36 => Fault::At(instance, Moment::LateCall, Blow::Overtake),
             37 => Fault::At(instance, Moment::Call, Blow::Edit),
             38 => Fault::At(instance, Moment::LongStart, Blow::Usurp(rng.range(6_200, 9_000))),

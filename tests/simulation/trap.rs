@@ -21,6 +21,8 @@ pub(crate) enum Moment {
     Pointer,
     /// A start of an attempt that has longer than a lease and the wait for it.
     LongStart,
+    /// A call of a task that was due before it came: others of its queue may have waited for long.
+    OverdueCall,
     /// A call of a task that only its pointer tells of: the watermark passed it.
     LateCall,
     /// A start of such a task.
@@ -51,6 +53,8 @@ pub(crate) enum Blow {
     /// It is frozen for so long, and who takes its shard over is killed at the first start of a task that only its pointer
     /// tells of.
     Succession(u64),
+    /// The call takes long, and the shard moves meanwhile.
+    Carry,
     /// The call takes long, tasks come that stand before it in its queue, and the shard moves.
     Overtake,
     /// The call takes long, its task is to be moved, and who answers that it is too late is killed.
@@ -73,8 +77,10 @@ pub(crate) struct Heir {
 
 /// An attempt that has so long is still worth a call when its owner was frozen until the next had read, in milliseconds.
 const LONG_MS: i64 = 18_000;
+/// A task that was due so long before it came is overdue, in milliseconds.
+const OVERDUE_MS: i64 = 1_000;
 
-fn starts<'a>(rows: &'a [Row]) -> impl Iterator<Item = (Place, &'a Started)> {
+fn starts(rows: &[Row]) -> impl Iterator<Item = (Place, &Started)> {
     rows.iter().filter_map(|row| match row {
         Row::Fact(FactRow { place, fact: Fact::Started(started), .. }) => Some((*place, started)),
         _ => None,
@@ -93,6 +99,7 @@ impl Moment {
             Moment::Progress => "blow at a progress row",
             Moment::Pointer => "blow at a pointer",
             Moment::LongStart => "blow at the start of a long attempt",
+            Moment::OverdueCall => "blow at a call of a task that was overdue when it came",
             Moment::LateCall => "blow at a call of a task known by pointer",
             Moment::LateStart => "blow at a start of a task known by pointer",
             Moment::Mark => "blow at a mark",
@@ -139,6 +146,7 @@ impl World {
             | (Moment::Read, Effect::ReadOwner)
             | (Moment::Bump, Effect::Bump { .. })
             | (Moment::Progress, Effect::WriteProgress { .. }) => true,
+            (Moment::OverdueCall, Effect::Call(order)) => order.due_at.0 + OVERDUE_MS < order.ready_at.0,
             (Moment::LateCall, Effect::Call(order)) => self.is_late(shard, order.place),
             (Moment::LateStart, Effect::Write(_, rows)) => {
                 starts(rows).any(|(place, _)| self.is_late(shard, place))
@@ -185,6 +193,13 @@ impl World {
                 self.heir = Some(Heir { shard: at.shard, but: n, moment, blow });
                 let soon = self.rng.range(6, 40);
                 self.after(soon, Event::Fault(Fault::Freeze(n, ms)));
+            }
+            Blow::Carry => {
+                if let Effect::Call(order) = effect {
+                    self.handlers.slow_down(at, order.token.sequence);
+                }
+                let moved = self.rng.range(300, 3_000);
+                self.after(moved, Event::Fault(Fault::Move(at.shard.0)));
             }
             Blow::Overtake | Blow::Edit => {
                 if let Effect::Call(order) = effect {

@@ -291,6 +291,7 @@ fn an_answer_that_stops_a_task_is_on_record_only_when_its_mark_is() {
 fn what_an_owner_before_marked_as_moved_is_moved_although_a_start_comes_into_sight() {
     let mut rig = Rig::running();
     rig.schedule("q", "a", 20_000);
+    rig.run(300);
     rig.held_writes = Some(Vec::new());
     rig.append("q", "a", Verb::Reschedule(Due::After(30_000)));
     let requests = rig.held_writes.take().expect("writes are held");
@@ -305,4 +306,21 @@ fn what_an_owner_before_marked_as_moved_is_moved_although_a_start_comes_into_sig
     rig.run(60_000);
     assert_eq!(rig.called(), ["a"]);
     assert_eq!(rig.calls[0].attempt, 1, "it runs as what it was moved to, once");
+}
+
+#[test]
+fn a_mark_holds_its_task_though_neither_event_is_applied() {
+    let mut rig = Rig::running();
+    rig.hold_progress = true;
+    rig.schedule("q", "a", 5_000);
+    rig.append("q", "a", Verb::Cancel);
+    rig.hold_progress = false;
+    assert_eq!(rig.progress.as_ref().map(|progress| progress.next_offset), Some(0));
+    let cancel = rig.log.pop().expect("the log gives the schedule event, and not yet the cancel");
+    rig.take_over(2);
+    rig.run(10_000);
+    assert!(rig.calls.is_empty(), "the answer may have been given");
+    rig.append_all([cancel.decoded.expect("an event").0]);
+    rig.run(10_000);
+    assert!(rig.calls.is_empty());
 }
