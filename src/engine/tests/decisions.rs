@@ -303,7 +303,7 @@ fn what_an_owner_before_marked_as_moved_is_moved_although_a_start_comes_into_sig
     rig.facts.values_mut().for_each(|facts| facts.push(Fact::Started(started.clone())));
     rig.take_over(2);
     assert_eq!(rig.decisions(), [Decision::Scheduled, Decision::Rescheduled]);
-    rig.run(60_000);
+    rig.run(25_000);
     assert_eq!(rig.called(), ["a"]);
     assert_eq!(rig.calls[0].attempt, 1, "it runs as what it was moved to, once");
 }
