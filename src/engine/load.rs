@@ -198,10 +198,7 @@ impl Engine {
         if notes.finished.contains(&place) || self.window.get(place).is_some() {
             return;
         }
-        if place.version >= applied_to {
-            return self.window.keep_early(place, rows);
-        }
-        let Some(loaded) = LoadedTask::from_rows(rows) else { return };
+        // Of a task whose own event is still to be applied, too: it is shown before the mark is.
         for row in rows {
             if let Fact::Superseded { by, .. } = &row.fact
                 && *by >= applied_to
@@ -210,6 +207,10 @@ impl Engine {
                 self.freeze_until(*by, place);
             }
         }
+        if place.version >= applied_to {
+            return self.window.keep_early(place, rows);
+        }
+        let Some(loaded) = LoadedTask::from_rows(rows) else { return };
         let mut folded = fold(rows.iter().map(|row| &row.fact), applied_to);
         if let Some(mark) = notes.marks.get(&place) {
             folded.mark.get_or_insert((place.version, *mark));

@@ -1,7 +1,7 @@
 //! The handlers: they write down every call, refuse tokens lower than one seen for the queue, and succeed, fail,
 //! hang past the deadline or go on after they were broken off.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dueline::engine::{CallEnd, CallOrder, Input};
 use dueline::model::{AttemptToken, Outcome, Payload, QueueName};
@@ -26,11 +26,18 @@ pub(crate) struct Handlers {
     highest: BTreeMap<QueueName, AttemptToken>,
     ways: BTreeMap<(Addr, u64), Way>,
     froms: BTreeMap<usize, (Addr, u64, CallEnd)>,
+    /// Calls that take almost all the time they have.
+    slow: BTreeSet<(Addr, u64)>,
 }
 
 impl Handlers {
     pub(crate) fn sent(&mut self, from: Addr, seq: u64) {
         self.ways.insert((from, seq), Way::Sent);
+    }
+
+    /// A call is to take almost all the time it has, and to succeed.
+    pub(crate) fn slow_down(&mut self, from: Addr, seq: u64) {
+        self.slow.insert((from, seq));
     }
 }
 
@@ -71,8 +78,9 @@ impl World {
         if !broken {
             self.handlers.ways.insert((from, seq), Way::Arrived(index));
         }
-        let (ms, end) = self.draw_end(&order);
-        if !broken && !self.healing && self.rng.chance(8) {
+        let is_slow = self.handlers.slow.remove(&(from, seq));
+        let (ms, end) = if is_slow { self.almost_all(&order) } else { self.draw_end(&order) };
+        if !broken && !is_slow && !self.healing && self.rng.chance(8) {
             self.lose_connection(from, seq, index, ms);
         }
         self.handlers.froms.insert(index, (from, seq, end));
@@ -115,6 +123,11 @@ impl World {
             ended,
             broken_off: false,
         }
+    }
+
+    fn almost_all(&mut self, order: &CallOrder) -> (u64, CallEnd) {
+        let left = (order.deadline.0 - BASE - self.now as i64).max(10) as u64;
+        (self.rng.range(left * 9 / 10, left), CallEnd::of(Outcome::Succeeded))
     }
 
     /// How long a handler takes and what it answers.

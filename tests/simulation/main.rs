@@ -21,6 +21,7 @@ mod requests;
 mod run;
 mod setup;
 mod store;
+mod trap;
 mod watch;
 mod words;
 mod workload;

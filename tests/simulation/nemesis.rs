@@ -1,13 +1,13 @@
 //! What goes wrong: a plan of faults drawn from the seed, and how each begins and ends.
 
-use dueline::engine::Effect;
-use dueline::model::{Fact, FactRow, Row, Shard};
+use dueline::model::Shard;
 use dueline::planted;
 
 use crate::setup::Setup;
 use crate::store::cell::{ALL, Mask, REPLICAS, bits, replicas_of};
 use crate::store::nodes::DCS;
-use crate::world::{Addr, Event, World};
+use crate::trap::{Blow, MOMENTS, Moment};
+use crate::world::{Event, World};
 use dueline::testing::rng::Rng;
 
 /// A fault.
@@ -50,58 +50,6 @@ pub(crate) enum Fault {
     Storm(u64),
 }
 
-/// A request at which a blow falls: when it has just left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Moment {
-    /// A call, between the check of the lease and the send.
-    Call,
-    Start,
-    End,
-    Read,
-    Bump,
-    Progress,
-    /// A pointer of a late queue, or a row of their list.
-    Pointer,
-}
-
-/// What falls then.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Blow {
-    Freeze(u64),
-    Crash(u64),
-    /// The store does not reach it for so long.
-    Cut(u64),
-    /// The group takes the shard, and the request is held up for so long.
-    Revoke(u64),
-    /// The brokers are gone for so long.
-    LogAway(u64),
-}
-
-const MOMENTS: [Moment; 7] =
-    [Moment::Call, Moment::Start, Moment::End, Moment::Read, Moment::Bump, Moment::Progress, Moment::Pointer];
-
-impl Moment {
-    /// The moment that an effect is.
-    pub(crate) fn of(effect: &Effect) -> Option<Moment> {
-        let has = |rows: &[Row], is: fn(&Row) -> bool| rows.iter().any(is);
-        match effect {
-            Effect::Call(_) => Some(Moment::Call),
-            Effect::ReadOwner => Some(Moment::Read),
-            Effect::Bump { .. } => Some(Moment::Bump),
-            Effect::WriteProgress { .. } => Some(Moment::Progress),
-            Effect::Write(_, rows) if has(rows, |row| matches!(row, Row::Pointer(_) | Row::LateQueue(_))) => {
-                Some(Moment::Pointer)
-            }
-            Effect::Write(_, rows) => rows.iter().find_map(|row| match row {
-                Row::Fact(FactRow { fact: Fact::Started(_), .. }) => Some(Moment::Start),
-                Row::Fact(FactRow { fact: Fact::Ended(_), .. }) => Some(Moment::End),
-                _ => None,
-            }),
-            _ => None,
-        }
-    }
-}
-
 impl Fault {
     /// Its name in a history.
     fn word(self) -> &'static str {
@@ -132,7 +80,7 @@ pub(crate) fn plan(setup: &Setup, rng: &mut Rng) -> Vec<(u64, Fault)> {
         let at = rng.range(6_000, setup.chaos_ms - 5_000);
         let (instance, shard) = (rng.index(setup.instances), rng.below(u64::from(setup.shards)) as u32);
         let (short, long) = (rng.range(500, 9_000), rng.range(5_000, 30_000));
-        let fault = match rng.below(35) {
+        let fault = match rng.below(40) {
             0..=3 => Fault::Crash(instance, long),
             4 => Fault::Freeze(instance, if rng.chance(500) { short } else { long }),
             5 => Fault::Suspend(instance, long),
@@ -155,6 +103,15 @@ pub(crate) fn plan(setup: &Setup, rng: &mut Rng) -> Vec<(u64, Fault)> {
             25 => Fault::WallStep(instance, -(rng.range(2_000, 20_000) as i64)),
             26 => Fault::Storm(short),
             27..=28 => Fault::Contest(instance, rng.range(1_500, 4_900)),
+            35 => Fault::At(instance, Moment::LateCall, Blow::Succession(rng.range(13_500, 24_000))),
+            36 if rng.chance(500) => Fault::At(instance, Moment::OverdueCall, Blow::Carry),
+            36 => Fault::At(instance, Moment::LateCall, Blow::Overtake),
+            37 => Fault::At(instance, Moment::Call, Blow::Edit),
+            38 => Fault::At(instance, Moment::LongStart, Blow::Usurp(rng.range(6_200, 9_000))),
+            39 if rng.chance(500) => {
+                Fault::At(instance, Moment::Mark, Blow::Outage(rng.range(70_000, 95_000)))
+            }
+            39 => Fault::At(instance, Moment::End, Blow::Delay(rng.range(300, 2_500))),
             _ => {
                 let blow = match rng.below(7) {
                     0 => Blow::Freeze(long),
@@ -172,62 +129,6 @@ pub(crate) fn plan(setup: &Setup, rng: &mut Rng) -> Vec<(u64, Fault)> {
 }
 
 impl World {
-    /// Springs the trap that an effect has met; gives how long its request is held up.
-    pub(crate) fn spring(&mut self, at: Addr, moment: Moment) -> u64 {
-        if self.healing {
-            return 0;
-        }
-        let trap = &mut self.instances[at.instance].trap;
-        let Some((_, blow)) = trap.take_if(|(awaited, _)| *awaited == moment) else { return 0 };
-        self.ledger.count(match moment {
-            Moment::Call => "blow at a call",
-            Moment::Start => "blow at a start",
-            Moment::End => "blow at an end",
-            Moment::Read => "blow at a read of the owner",
-            Moment::Bump => "blow at a bump",
-            Moment::Progress => "blow at a progress row",
-            Moment::Pointer => "blow at a pointer",
-        });
-        let n = at.instance;
-        match blow {
-            // What follows from the same input is still sent.
-            Blow::Freeze(ms) => self.after(0, Event::Fault(Fault::Freeze(n, ms))),
-            Blow::Crash(ms) => self.after(0, Event::Fault(Fault::Crash(n, ms))),
-            Blow::Cut(ms) => self.after(0, Event::Fault(Fault::CutFromStore(n, ms))),
-            Blow::LogAway(ms) => self.after(0, Event::Fault(Fault::LogAway(ms))),
-            Blow::Revoke(ms) => {
-                self.after(0, Event::Fault(Fault::Move(at.shard.0)));
-                return ms;
-            }
-        }
-        0
-    }
-
-    /// Two others get a shard of an instance that is frozen: both at once, or one after the other while the first waits.
-    fn contest(&mut self, instance: usize, ms: u64) {
-        let Some(shard) = self.instances[instance].believes.first().copied() else { return };
-        let others: Vec<usize> = (0..self.instances.len())
-            .filter(|other| *other != instance && self.instances[*other].up && !self.instances[*other].frozen)
-            .collect();
-        if self.instances[instance].frozen || others.is_empty() {
-            return;
-        }
-        self.ledger.count("shard contested while its owner was frozen");
-        self.instances[instance].frozen = true;
-        let (first, second) = (others[self.rng.index(others.len())], others[self.rng.index(others.len())]);
-        let to = |world: &World, n: usize| Addr { instance: n, life: world.instances[n].life, shard };
-        let (first, second) = (to(self, first), to(self, second));
-        self.after(1, Event::Assign(first));
-        if self.rng.chance(500) {
-            let cut = Blow::Cut(self.rng.range(50, 900));
-            self.instances[first.instance].trap = Some((Moment::Bump, cut));
-            self.after(1, Event::Assign(second));
-        } else {
-            self.after(ms / 4, Event::Revoke(first));
-            self.after(ms / 4 + 100, Event::Assign(second));
-        }
-    }
-
     pub(crate) fn strike(&mut self, fault: Fault) {
         if self.healing {
             return;

@@ -4,7 +4,6 @@ use dueline::engine::{Effect, Engine, Input, Observation};
 use dueline::model::{Boot, Shard};
 
 use crate::ledger::BASE;
-use crate::nemesis::Moment;
 use crate::operation::{LogOp, StoreOp};
 use crate::store::owners::Change;
 use crate::world::{Addr, Event, Reading, World};
@@ -20,7 +19,7 @@ impl World {
             let text: String = format!("{effect:?}").chars().take(6000).collect();
             eprintln!("{:>8} i{}.{} s{} -> {text}", self.now, from.instance, from.life, from.shard.0);
         }
-        self.held_up = Moment::of(&effect).map_or(0, |moment| self.spring(from, moment));
+        self.held_up = self.spring(from, &effect);
         match effect {
             Effect::ReadOwner => self.ask_store(from, StoreOp::ReadOwner),
             Effect::Bump { expected, owner, wait_ms } => {

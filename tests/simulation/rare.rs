@@ -1,7 +1,7 @@
 //! Events that are rare and matter: the default seeds have to meet each of them, or the simulation has become too kind.
 
 /// Their names, as they are counted.
-pub(crate) const RARE: [&str; 77] = [
+pub(crate) const RARE: [&str; 84] = [
     "takeover with open attempt",
     "unknown bump that applied",
     "unknown release that applied",
@@ -74,6 +74,13 @@ pub(crate) const RARE: [&str; 77] = [
     "blow at a bump",
     "blow at a progress row",
     "blow at a pointer",
+    "blow at the start of a long attempt",
+    "blow at a call of a task that was overdue when it came",
+    "blow at a call of a task known by pointer",
+    "blow at a start of a task known by pointer",
+    "blow at a mark",
+    "blow at an answer that it is too late",
+    "shard given away while its owner was frozen",
     "shard contested while its owner was frozen",
     "handler refused a good token",
     "handler panicked",

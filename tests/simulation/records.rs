@@ -41,8 +41,10 @@ impl World {
         let Row::Fact(FactRow { shard, place, fact: Fact::Started(started) }) = row else { return };
         let history = self.ledger.places.entry((*shard, *place)).or_default();
         history.starts.insert((started.epoch.0, started.seq), started.at.0);
-        let newest = self.store.owners.newest(*shard).epoch;
-        if started.epoch < newest && history.finished_at(self.now) {
+        // Until the next owner reads, the one before may start what it read: that start counts.
+        let read_after = (*shard, started.epoch.0 + 1)..=(*shard, u64::MAX);
+        let is_late = self.ledger.loads.range(read_after).next().is_some();
+        if is_late && history.finished_at(self.now) {
             return self.ledger.count("late start ignored");
         }
         self.turn(*shard, *place);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use dueline::model::{
     Due, Event as Asking, HandlerName, Misfire, OnConflict, Origin, Payload, QueueName, RejectReason,
-    Rejection, Shard, TaskContent, TaskId, Verb, Wall, home_shard,
+    Rejection, Shard, TaskContent, TaskId, TaskKey, Verb, Wall, home_shard,
 };
 
 use crate::handlers::{UNSTORABLE, payload};
@@ -42,7 +42,8 @@ pub(crate) struct Workload {
 }
 
 /// A record to be sent.
-struct Sending {
+#[derive(Clone, Debug)]
+pub(crate) struct Sending {
     event: Asking,
     asked: Asked,
     payload: Option<u64>,
@@ -69,6 +70,29 @@ impl Workload {
             33..=35 => self.on_unknown(),
             _ => self.schedule(now),
         }
+    }
+
+    /// Tasks of a queue, due shortly before a time.
+    pub(crate) fn due_before(&mut self, now: u64, queue: &QueueName, due: Wall) -> Vec<Sending> {
+        let count = self.rng.range(6, 30);
+        let one = |_| {
+            let number = self.number();
+            let id = TaskId::new(&format!("t{number}")).expect("a short name");
+            let mut sending =
+                self.scheduling(now, Some(queue.clone()), Some(id), OnConflict::Replace, number);
+            if let Verb::Schedule(at, _) = &mut sending.event.verb {
+                *at = Due::At(due.plus_ms(-(self.rng.range(1, 500) as i64)));
+            }
+            sending
+        };
+        (0..count).map(one).collect()
+    }
+
+    /// A task gets another due time.
+    pub(crate) fn reschedule(&mut self, now: u64, key: &TaskKey) -> Sending {
+        let verb = Verb::Reschedule(self.due(now));
+        let event = self.event(Some(key.queue.clone()), Some(key.id.clone()), verb);
+        Sending { event, asked: Asked::Reschedule, payload: None }
     }
 
     /// An event whose row the store does not take.
@@ -240,6 +264,19 @@ impl World {
         let burst = if self.rng.chance(30) { 25 } else { 1 };
         for _ in 0..burst {
             self.send_one();
+        }
+    }
+
+    /// Producers send these, each to its home.
+    pub(crate) fn send(&mut self, records: Vec<Sending>) {
+        if self.healing || self.log.away {
+            return;
+        }
+        for Sending { event, asked, payload } in records {
+            let Some(home) = event.queue.as_ref().map(|queue| home_shard(queue, self.setup.shards)) else {
+                continue;
+            };
+            self.append(home, Ok((event, None)), asked, payload, false);
         }
     }
 

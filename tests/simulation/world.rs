@@ -15,13 +15,14 @@ use crate::group::Group;
 use crate::handlers::Handlers;
 use crate::ledger::{BASE, Ledger};
 use crate::log::Log;
-use crate::nemesis::{Blow, Fault, Moment};
+use crate::nemesis::Fault;
 use crate::operation::{LogOp, StoreOp};
 use crate::setup::Setup;
 use crate::store::Store;
 use crate::store::cell::Mask;
 use crate::store::nodes::DCS;
-use crate::workload::Workload;
+use crate::trap::{Blow, Heir, Moment};
+use crate::workload::{Sending, Workload};
 use dueline::testing::rng::Rng;
 
 /// Names an engine in one life of its instance.
@@ -52,6 +53,8 @@ pub(crate) enum Event {
     HandlerDone(usize),
     /// The producers' next record.
     Produce,
+    /// Producers send these.
+    Send(Vec<Sending>),
     /// The group's coordinator looks at its members.
     Coordinate,
     Assign(Addr),
@@ -131,6 +134,8 @@ pub(crate) struct World {
     pub(crate) instances: Vec<Instance>,
     pub(crate) ledger: Ledger,
     pub(crate) healing: bool,
+    /// What falls on who takes a shard over.
+    pub(crate) heir: Option<Heir>,
     /// By so much the request that is being sent comes late.
     pub(crate) held_up: u64,
     pub(crate) trace: u64,
@@ -159,6 +164,7 @@ impl World {
             instances,
             ledger: Ledger::default(),
             healing: false,
+            heir: None,
             held_up: 0,
             trace: 0xcbf2_9ce4_8422_2325,
             spins: 0,
@@ -230,6 +236,7 @@ impl World {
             Event::Call(from, order, sent) => self.call_arrives(from, order, sent),
             Event::HandlerDone(call) => self.handler_done(call),
             Event::Produce => self.produce(),
+            Event::Send(records) => self.send(records),
             Event::Coordinate => self.coordinate(),
             Event::Assign(to) => {
                 if self.reaches(to, || Event::Assign(to)) {

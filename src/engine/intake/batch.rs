@@ -132,6 +132,9 @@ pub(super) struct Batch {
     other_rows: Vec<Row>,
     /// Marks on tasks that another takes the place of: written when the store has taken the other.
     last_rows: Vec<Row>,
+    /// What counts only with its mark: written when the marks are on record. Else an owner who cannot read the log, and sees
+    /// no mark, would start a task although the answer on record says that it is cancelled, replaced or moved.
+    after_marks: Vec<Row>,
     lifted: bool,
     groups: Option<VecDeque<Vec<Row>>>,
     pub(super) writing: bool,
@@ -177,6 +180,7 @@ impl Batch {
             event_rows: Vec::new(),
             other_rows: Vec::new(),
             last_rows: Vec::new(),
+            after_marks: Vec::new(),
             lifted: false,
             groups: None,
             writing: false,
@@ -277,7 +281,6 @@ impl Batch {
         let item = &self.items[self.next];
         let recorded = self.recorded(item.event_and_key().1, version).cloned();
         let row = recorded.unwrap_or_else(|| rows::event_row(item, version, &plan, epoch, shard));
-        self.event_rows.push(Row::Event(row.clone()));
         self.lifted |= plan.lifted;
         let mark = plan.mark.map(|(place, mark)| rows::mark_row(shard, place, version, mark));
         let task = plan.task.and_then(|task| {
@@ -293,13 +296,20 @@ impl Batch {
                 stored,
             })
         });
-        match &task {
-            Some(task) => {
-                self.other_rows.extend(rows::task_rows(shard, task));
-                self.last_rows.extend(mark);
-            }
-            None => self.other_rows.extend(mark),
-        }
+        let task_rows = task.as_ref().map(|task| rows::task_rows(shard, task)).unwrap_or_default();
+        let moved = plan.mark.is_some_and(|(_, kind)| kind == MarkKind::Rescheduled) && !plan.lifted;
+        // The store has taken what is moved before: its mark may come first. Other tasks have to be taken before they stop
+        // one. A place that was lifted is recorded before all else.
+        let (tasks, marks) = match (&task, moved) {
+            (Some(_), true) => (&mut self.after_marks, &mut self.other_rows),
+            (Some(_), false) => (&mut self.other_rows, &mut self.last_rows),
+            (None, _) => (&mut self.after_marks, &mut self.other_rows),
+        };
+        tasks.extend(task_rows);
+        let is_marked = mark.is_some() && !plan.lifted;
+        marks.extend(mark);
+        let events = if is_marked { &mut self.after_marks } else { &mut self.event_rows };
+        events.push(Row::Event(row.clone()));
         let item = &mut self.items[self.next];
         item.task = task;
         item.mark = plan.mark;
@@ -310,7 +320,8 @@ impl Batch {
         self.items.iter().filter_map(|item| item.key.clone()).collect()
     }
 
-    /// The rows to be written next: all at once, but events first when a place was lifted.
+    /// The rows to be written next: all at once, but events first when a place was lifted, and marks
+    /// before what counts only with them.
     pub(super) fn take_group(&mut self) -> Option<Vec<Row>> {
         let (events, others) = (&mut self.event_rows, &mut self.other_rows);
         let lifted = self.lifted;
@@ -325,6 +336,9 @@ impl Batch {
         if groups.is_empty() {
             groups.extend(in_requests(&std::mem::take(&mut self.last_rows)));
         }
+        if groups.is_empty() {
+            groups.extend(in_requests(&std::mem::take(&mut self.after_marks)));
+        }
         while let Some(rows) = groups.pop_front() {
             if !rows.is_empty() {
                 self.writing = true;
@@ -337,6 +351,7 @@ impl Batch {
     /// The store does not take the rows of an event: what its task would have taken the place of stays.
     pub(super) fn forget_mark(&mut self, version: Version) {
         self.last_rows.retain(|row| rows::version_of(row) != version);
+        self.after_marks.retain(|row| rows::version_of(row) != version);
     }
 
     pub(super) fn put_back(&mut self, rows: Vec<Row>) {
@@ -345,7 +360,8 @@ impl Batch {
     }
 
     pub(super) fn is_complete(&self) -> bool {
-        let sent = self.groups.as_ref().is_some_and(VecDeque::is_empty) && self.last_rows.is_empty();
+        let last = self.last_rows.is_empty() && self.after_marks.is_empty();
+        let sent = self.groups.as_ref().is_some_and(VecDeque::is_empty) && last;
         let written = sent && !self.writing;
         self.is_decided() && (written || planted!(CommitBeforeAck)) && self.produces.is_empty()
     }

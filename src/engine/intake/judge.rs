@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::model::{Fact, Payload, Place, TaskContent, TaskKey, Version};
+use crate::model::{Fact, FactRow, Payload, Place, TaskContent, TaskKey, Verb, Version};
 
 use super::super::Engine;
 use super::super::decide::{Known, Live, Plan, decide, stands};
@@ -27,7 +27,7 @@ impl Engine {
             None => batch.newest_below(key, version),
         };
         let live = match newest.and_then(|row| row.current) {
-            Some(current) if recorded.is_none() => self.live(batch, key, current.place)?,
+            Some(current) if recorded.is_none() => self.live_for(batch, version, current.place)?,
             Some(_) | None => Live::Finished,
         };
         let known = Known {
@@ -51,6 +51,20 @@ impl Engine {
             plan.task = None;
         }
         Ok(plan)
+    }
+
+    /// Where the task at `place` stands for the next event. One that an owner before marked as moved by this very event was
+    /// moved in time, whatever of it came into sight since.
+    fn live_for(&self, batch: &Batch, version: Version, place: Place) -> Result<Live, Need> {
+        let (event, key) = batch.next_item().event_and_key();
+        let live = self.live(batch, key, place)?;
+        if live != Live::Open || !matches!(event.verb, Verb::Reschedule(_)) {
+            return Ok(live);
+        }
+        let of_this = |row: &FactRow| matches!(row.fact, Fact::Superseded { by, .. } if by == version);
+        let read = batch.facts.get(&place).is_some_and(|rows| rows.iter().any(of_this));
+        let is_moved = read || self.intake.early_marks.contains(&(version, place));
+        Ok(if is_moved { Live::Stoppable } else { live })
     }
 
     /// Where the task at `place` stands, read from the store when memory does not know.

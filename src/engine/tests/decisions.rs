@@ -6,8 +6,8 @@ use super::rig::{Rig, content, event};
 use crate::engine::decide::{Known, Live, decide};
 use crate::engine::{CallEnd, Input};
 use crate::model::{
-    Current, Decision, Due, Epoch, EventRow, MarkKind, OnConflict, Outcome, Place, QueueName, Shard,
-    TaskContent, TaskId, TaskKey, Verb, Version, Wall,
+    Current, Decision, Due, Epoch, EventRow, Fact, MarkKind, OnConflict, Outcome, Place, QueueName, Row,
+    Shard, Started, TaskContent, TaskId, TaskKey, Verb, Version, Wall,
 };
 
 #[test]
@@ -309,4 +309,66 @@ fn a_cancel_is_decided_when_the_start_is_on_record() {
     let mut rig = cancelled_while_starting();
     rig.release_writes();
     assert_eq!((rig.called(), rig.decisions()[1]), (vec!["a"], Decision::TooLate));
+}
+
+#[test]
+fn an_answer_that_stops_a_task_is_on_record_only_when_its_mark_is() {
+    let replacing = Verb::Schedule(Due::After(30_000), Box::new(content()));
+    for verb in [Verb::Cancel, Verb::Reschedule(Due::After(30_000)), replacing] {
+        let mut rig = Rig::running();
+        rig.schedule("q", "a", 20_000);
+        rig.held_writes = Some(Vec::new());
+        rig.append("q", "a", verb);
+        let mut requests = 0;
+        while let Some((ticket, rows)) = rig.held_writes.as_mut().and_then(Vec::pop) {
+            requests += 1;
+            let is_marked =
+                |facts: &Vec<Fact>| facts.iter().any(|fact| matches!(fact, Fact::Superseded { .. }));
+            let marked = rig.facts.values().any(is_marked);
+            let answers = rows.iter().any(|row| matches!(row, Row::Event(_)));
+            assert!(marked || !answers, "answered before it is marked");
+            rig.store(&rows);
+            rig.give(Input::Written(ticket, Ok(())));
+        }
+        assert!(requests >= 2);
+        assert_eq!(rig.decisions().len(), 2);
+    }
+}
+
+#[test]
+fn what_an_owner_before_marked_as_moved_is_moved_although_a_start_comes_into_sight() {
+    let mut rig = Rig::running();
+    rig.schedule("q", "a", 20_000);
+    rig.run(300);
+    rig.held_writes = Some(Vec::new());
+    rig.append("q", "a", Verb::Reschedule(Due::After(30_000)));
+    let requests = rig.held_writes.take().expect("writes are held");
+    requests.iter().for_each(|(_, rows)| rig.store(rows));
+    assert_eq!(rig.decisions(), [Decision::Scheduled], "the owner dies before its answer is on record");
+    let (at, instance) = (rig.now().wall, Arc::from("lost"));
+    let (epoch, seq, deadline) = (Epoch(1), 9, at.plus_ms(5_000));
+    let started = Started { epoch, seq, at, deadline, attempt: 1, failures: 0, interruptions: 0, instance };
+    rig.facts.values_mut().for_each(|facts| facts.push(Fact::Started(started.clone())));
+    rig.take_over(2);
+    assert_eq!(rig.decisions(), [Decision::Scheduled, Decision::Rescheduled]);
+    rig.run(25_000);
+    assert_eq!(rig.called(), ["a"]);
+    assert_eq!(rig.calls[0].attempt, 1, "it runs as what it was moved to, once");
+}
+
+#[test]
+fn a_mark_holds_its_task_though_neither_event_is_applied() {
+    let mut rig = Rig::running();
+    rig.hold_progress = true;
+    rig.schedule("q", "a", 5_000);
+    rig.append("q", "a", Verb::Cancel);
+    rig.hold_progress = false;
+    assert_eq!(rig.progress.as_ref().map(|progress| progress.next_offset), Some(0));
+    let cancel = rig.log.pop().expect("the log gives the schedule event, and not yet the cancel");
+    rig.take_over(2);
+    rig.run(10_000);
+    assert!(rig.calls.is_empty(), "the answer may have been given");
+    rig.append_all([cancel.decoded.expect("an event").0]);
+    rig.run(10_000);
+    assert!(rig.calls.is_empty());
 }

@@ -3,7 +3,7 @@
 use super::rig::Rig;
 use crate::engine::ownership::{Ownership, Timing, Turn};
 use crate::engine::{CallEnd, CallOrder, Input, LogEnd};
-use crate::model::{Boot, Decision, Epoch, Outcome, OwnerRow, Verb};
+use crate::model::{Boot, Decision, Epoch, Outcome, OwnerRow, Verb, limits};
 
 #[test]
 fn an_owner_waits_for_the_lease_of_the_one_before() {
@@ -197,4 +197,24 @@ fn an_answer_to_a_question_from_before_a_jump_extends_no_lease() {
     lease.tick(Boot(1_500), &mut asked);
     assert_eq!(lease.owner_read(Boot(1_510), Ok(mine)), Turn::Regained(u64::MAX));
     assert!(lease.valid(Boot(1_510)));
+}
+
+#[test]
+fn a_start_that_was_not_sent_before_the_shard_was_let_go_is_never_sent() {
+    let mut rig = Rig::running();
+    for number in 0..=limits::WRITES_IN_FLIGHT_MAX {
+        rig.schedule(&format!("q{number}"), "a", 1_000 * (1 + number as i64));
+    }
+    let last = *rig.facts.keys().next_back().expect("the last of them");
+    rig.held_writes = Some(Vec::new());
+    rig.run(1_000 * (2 + limits::WRITES_IN_FLIGHT_MAX as u64));
+    let sent = rig.held_writes.as_ref().map_or(0, Vec::len);
+    assert_eq!(sent, limits::WRITES_IN_FLIGHT_MAX, "the last start waits");
+    rig.give(Input::Revoked);
+    rig.release_writes();
+    rig.run(10_000);
+    assert_eq!(rig.facts[&last].len(), 1, "only its task: {:?}", rig.facts[&last]);
+    assert_eq!(rig.slots_out, 0);
+    rig.take_over(2);
+    assert!(rig.called().contains(&"a"));
 }

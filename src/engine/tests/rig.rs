@@ -15,7 +15,7 @@ pub(super) const BASE: i64 = 1_000_000_000;
 pub(super) struct Rig {
     pub(super) engine: Engine,
     pub(super) ms: u64,
-    log: Vec<Incoming>,
+    pub(super) log: Vec<Incoming>,
     position: u64,
     /// The fetch that waits for records, and how many it takes.
     fetch: Option<(u64, usize)>,

@@ -19,9 +19,18 @@ pub(super) fn payloads_are_those_asked_for(index: &Index<'_>, report: &mut Repor
             Some(false) => {
                 report.of_call(Rule::NoPhantom, "the payload is not the one asked for", call, call);
             }
+            Some(true) if made_no_task(index, call) => {
+                report.of_call(Rule::NoPhantom, "ran though its event made no task", call, call);
+            }
             Some(true) => {}
         }
     }
+}
+
+/// Whether the answer on record to the event of a call says that it made no task.
+fn made_no_task(index: &Index<'_>, call: &Called) -> bool {
+    let answer = call.version.and_then(|version| index.answered.get(&(call.shard, version)));
+    answer.is_some_and(|answer| answer.current != Some(answer.offset))
 }
 
 fn asked_as_version(index: &Index<'_>, at: At, call: &Called) -> Option<bool> {

@@ -167,6 +167,13 @@ fn what_the_store_holds_unfinished_at_the_end_is_found() {
 }
 
 #[test]
+fn a_run_of_an_event_that_was_refused_is_found() {
+    finds(Rule::NoPhantom, "ran though its event made no task", |history| {
+        history.answered[1] = answered(2, 20, Decided::Refused, 1);
+    });
+}
+
+#[test]
 fn a_phantom_is_found() {
     finds(Rule::NoPhantom, "nobody asked for this run", |history| history.called[1].version = Some(9));
     finds(Rule::NoPhantom, "the payload is not the one", |history| history.called[1].payload = payload(7));

@@ -101,11 +101,6 @@ impl Owners {
         (applied, finished)
     }
 
-    /// The newest row any replica has.
-    pub(crate) fn newest(&self, shard: Shard) -> OwnerRow {
-        self.registers.get(&shard).map(|register| register.value(super::cell::ALL)).unwrap_or_default()
-    }
-
     pub(crate) fn wipe(&mut self, replica: usize) {
         for register in self.registers.values_mut() {
             register.row.wipe(replica);

@@ -1,0 +1,267 @@
+//! Blows that fall at a very moment: when an instance has just sent a request of some kind. Some are the first of several
+//! things that go wrong one after the other, each of which is common and which do harm only in this order.
+
+use dueline::engine::{CallOrder, Effect};
+use dueline::model::{Decision, Fact, FactRow, Place, Row, Shard, Started};
+
+use crate::nemesis::Fault;
+use crate::world::{Addr, Event, World};
+
+/// A request at which a blow falls: when it has just left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// A call, between the check of the lease and the send.
+    Call,
+    Start,
+    End,
+    Read,
+    Bump,
+    Progress,
+    /// A pointer of a late queue, or a row of their list.
+    Pointer,
+    /// A start of an attempt that has longer than a lease and the wait for it.
+    LongStart,
+    /// A call of a task that was due before it came: others of its queue may have waited for long.
+    OverdueCall,
+    /// A call of a task that only its pointer tells of: the watermark passed it.
+    LateCall,
+    /// A start of such a task.
+    LateStart,
+    /// The mark on a task that was cancelled, replaced or moved.
+    Mark,
+    /// The answer that it is too late.
+    TooLate,
+}
+
+/// What falls then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Blow {
+    Freeze(u64),
+    Crash(u64),
+    /// The store does not reach it for so long.
+    Cut(u64),
+    /// The group takes the shard, and the request is held up for so long.
+    Revoke(u64),
+    /// The brokers are gone for so long.
+    LogAway(u64),
+    /// The request is held up for so long, and its instance is killed meanwhile.
+    Delay(u64),
+    /// It is killed, and while another takes over the brokers are gone, for so long.
+    Outage(u64),
+    /// It is frozen for so long, and another is given its shard at once.
+    Usurp(u64),
+    /// It is frozen for so long, and who takes its shard over is killed at the first start of a task that only its pointer
+    /// tells of.
+    Succession(u64),
+    /// The call takes long, and the shard moves meanwhile.
+    Carry,
+    /// The call takes long, tasks come that stand before it in its queue, and the shard moves.
+    Overtake,
+    /// The call takes long, its task is to be moved, and who answers that it is too late is killed.
+    Edit,
+}
+
+/// Moments at which any of the first blows may fall.
+pub(crate) const MOMENTS: [Moment; 7] =
+    [Moment::Call, Moment::Start, Moment::End, Moment::Read, Moment::Bump, Moment::Progress, Moment::Pointer];
+
+/// What falls on the next owner of a shard.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Heir {
+    shard: Shard,
+    /// Not on this instance.
+    but: usize,
+    moment: Moment,
+    blow: Blow,
+}
+
+/// An attempt that has so long is still worth a call when its owner was frozen until the next had read, in milliseconds.
+const LONG_MS: i64 = 18_000;
+/// A task that was due so long before it came is overdue, in milliseconds.
+const OVERDUE_MS: i64 = 1_000;
+
+fn starts(rows: &[Row]) -> impl Iterator<Item = (Place, &Started)> {
+    rows.iter().filter_map(|row| match row {
+        Row::Fact(FactRow { place, fact: Fact::Started(started), .. }) => Some((*place, started)),
+        _ => None,
+    })
+}
+
+impl Moment {
+    /// As it is counted.
+    fn word(self) -> &'static str {
+        match self {
+            Moment::Call => "blow at a call",
+            Moment::Start => "blow at a start",
+            Moment::End => "blow at an end",
+            Moment::Read => "blow at a read of the owner",
+            Moment::Bump => "blow at a bump",
+            Moment::Progress => "blow at a progress row",
+            Moment::Pointer => "blow at a pointer",
+            Moment::LongStart => "blow at the start of a long attempt",
+            Moment::OverdueCall => "blow at a call of a task that was overdue when it came",
+            Moment::LateCall => "blow at a call of a task known by pointer",
+            Moment::LateStart => "blow at a start of a task known by pointer",
+            Moment::Mark => "blow at a mark",
+            Moment::TooLate => "blow at an answer that it is too late",
+        }
+    }
+
+    fn is_a_row(self, row: &Row) -> bool {
+        match (self, row) {
+            (Moment::Pointer, Row::Pointer(_) | Row::LateQueue(_)) => true,
+            (Moment::TooLate, Row::Event(row)) => row.decision == Decision::TooLate,
+            (Moment::Start, Row::Fact(FactRow { fact: Fact::Started(_), .. }))
+            | (Moment::End, Row::Fact(FactRow { fact: Fact::Ended(_), .. }))
+            | (Moment::Mark, Row::Fact(FactRow { fact: Fact::Superseded { .. }, .. })) => true,
+            _ => false,
+        }
+    }
+}
+
+impl World {
+    /// Springs the trap that an effect has met; gives how long its request is held up.
+    pub(crate) fn spring(&mut self, at: Addr, effect: &Effect) -> u64 {
+        if self.healing {
+            return 0;
+        }
+        let own = self.instances[at.instance].trap;
+        if let Some((moment, blow)) = own.filter(|(moment, _)| self.is_met(*moment, at.shard, effect)) {
+            self.instances[at.instance].trap = None;
+            self.ledger.count(moment.word());
+            return self.fall(at, blow, effect);
+        }
+        let heir = self.heir.filter(|heir| heir.shard == at.shard && heir.but != at.instance);
+        if let Some(heir) = heir.filter(|heir| self.is_met(heir.moment, at.shard, effect)) {
+            self.heir = None;
+            self.ledger.count(heir.moment.word());
+            return self.fall(at, heir.blow, effect);
+        }
+        0
+    }
+
+    fn is_met(&self, moment: Moment, shard: Shard, effect: &Effect) -> bool {
+        match (moment, effect) {
+            (Moment::Call, Effect::Call(_))
+            | (Moment::Read, Effect::ReadOwner)
+            | (Moment::Bump, Effect::Bump { .. })
+            | (Moment::Progress, Effect::WriteProgress { .. }) => true,
+            (Moment::OverdueCall, Effect::Call(order)) => order.due_at.0 + OVERDUE_MS < order.ready_at.0,
+            (Moment::LateCall, Effect::Call(order)) => self.is_late(shard, order.place),
+            (Moment::LateStart, Effect::Write(_, rows)) => {
+                starts(rows).any(|(place, _)| self.is_late(shard, place))
+            }
+            (Moment::LongStart, Effect::Write(_, rows)) => {
+                starts(rows).any(|(_, started)| started.deadline.0 - started.at.0 >= LONG_MS)
+            }
+            (_, Effect::Write(_, rows)) => rows.iter().any(|row| moment.is_a_row(row)),
+            _ => false,
+        }
+    }
+
+    /// Whether the watermark passed a place.
+    fn is_late(&self, shard: Shard, place: Place) -> bool {
+        self.store.durable_progress(shard).is_some_and(|progress| place.ready_at <= progress.watermark)
+    }
+
+    /// What follows from the same input is still sent: whatever falls on an instance falls after that.
+    fn fall(&mut self, at: Addr, blow: Blow, effect: &Effect) -> u64 {
+        let n = at.instance;
+        match blow {
+            Blow::Freeze(ms) => self.after(0, Event::Fault(Fault::Freeze(n, ms))),
+            Blow::Crash(ms) => self.after(0, Event::Fault(Fault::Crash(n, ms))),
+            Blow::Cut(ms) => self.after(0, Event::Fault(Fault::CutFromStore(n, ms))),
+            Blow::LogAway(ms) => self.after(0, Event::Fault(Fault::LogAway(ms))),
+            Blow::Revoke(ms) => {
+                self.after(0, Event::Fault(Fault::Move(at.shard.0)));
+                return ms;
+            }
+            Blow::Delay(ms) => {
+                let killed = self.rng.range(ms / 2, ms);
+                self.after(killed, Event::Fault(Fault::Crash(n, 10_000)));
+                return ms;
+            }
+            Blow::Outage(ms) => {
+                self.after(0, Event::Fault(Fault::Crash(n, 30_000)));
+                // The next owner has the shard by then, and waits for the lease to end.
+                let away = self.rng.range(8_000, 12_500);
+                self.after(away, Event::Fault(Fault::LogAway(ms)));
+            }
+            Blow::Usurp(ms) => self.usurp(at, ms),
+            Blow::Succession(ms) => {
+                let (moment, blow) = (Moment::LateStart, Blow::Crash(self.rng.range(5_000, 30_000)));
+                self.heir = Some(Heir { shard: at.shard, but: n, moment, blow });
+                let soon = self.rng.range(6, 40);
+                self.after(soon, Event::Fault(Fault::Freeze(n, ms)));
+            }
+            Blow::Carry => {
+                if let Effect::Call(order) = effect {
+                    self.handlers.slow_down(at, order.token.sequence);
+                }
+                let moved = self.rng.range(300, 3_000);
+                self.after(moved, Event::Fault(Fault::Move(at.shard.0)));
+            }
+            Blow::Overtake | Blow::Edit => {
+                if let Effect::Call(order) = effect {
+                    self.send_meanwhile(at, blow, order);
+                }
+            }
+        }
+        0
+    }
+
+    fn usurp(&mut self, at: Addr, ms: u64) {
+        let others = self.others_than(at.instance);
+        if others.is_empty() {
+            return;
+        }
+        self.ledger.count("shard given away while its owner was frozen");
+        self.after(0, Event::Fault(Fault::Freeze(at.instance, ms)));
+        let instance = others[self.rng.index(others.len())];
+        let to = Addr { instance, life: self.instances[instance].life, shard: at.shard };
+        self.after(1, Event::Assign(to));
+    }
+
+    /// While a call is at work, which takes long, something comes that stands before its task or means it.
+    fn send_meanwhile(&mut self, at: Addr, blow: Blow, order: &CallOrder) {
+        self.handlers.slow_down(at, order.token.sequence);
+        let records = if blow == Blow::Overtake {
+            let moved = self.rng.range(3_000, 6_500);
+            self.after(moved, Event::Fault(Fault::Move(at.shard.0)));
+            self.workload.due_before(self.now, &order.key.queue, order.due_at)
+        } else {
+            self.instances[at.instance].trap = Some((Moment::TooLate, Blow::Crash(20_000)));
+            vec![self.workload.reschedule(self.now, &order.key)]
+        };
+        let soon = self.rng.range(10, 300);
+        self.after(soon, Event::Send(records));
+    }
+
+    fn others_than(&self, instance: usize) -> Vec<usize> {
+        let serves = |other: &usize| self.instances[*other].up && !self.instances[*other].frozen;
+        (0..self.instances.len()).filter(|other| *other != instance).filter(serves).collect()
+    }
+
+    /// Two others get a shard of an instance that is frozen: both at once, or one after the other while the first waits.
+    pub(crate) fn contest(&mut self, instance: usize, ms: u64) {
+        let Some(shard) = self.instances[instance].believes.first().copied() else { return };
+        let others = self.others_than(instance);
+        if self.instances[instance].frozen || others.is_empty() {
+            return;
+        }
+        self.ledger.count("shard contested while its owner was frozen");
+        self.instances[instance].frozen = true;
+        let (first, second) = (others[self.rng.index(others.len())], others[self.rng.index(others.len())]);
+        let to = |world: &World, n: usize| Addr { instance: n, life: world.instances[n].life, shard };
+        let (first, second) = (to(self, first), to(self, second));
+        self.after(1, Event::Assign(first));
+        if self.rng.chance(500) {
+            let cut = Blow::Cut(self.rng.range(50, 900));
+            self.instances[first.instance].trap = Some((Moment::Bump, cut));
+            self.after(1, Event::Assign(second));
+        } else {
+            self.after(ms / 4, Event::Revoke(first));
+            self.after(ms / 4 + 100, Event::Assign(second));
+        }
+    }
+}
