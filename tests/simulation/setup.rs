@@ -28,8 +28,6 @@ pub(crate) struct Setup {
     pub(crate) eager_group: bool,
     /// Writes in a thousand that a replica drops.
     pub(crate) drops: u64,
-    /// Reads give what they found to the replicas they asked.
-    pub(crate) read_repair: bool,
     /// How far the clocks of the store's nodes are off at most, in milliseconds.
     pub(crate) node_skew_ms: u64,
     /// Producers and faults stop here, in milliseconds.
@@ -61,7 +59,6 @@ impl Setup {
             wall_skew_ms: [15, 15, 1_500][rng.index(3)],
             eager_group: rng.chance(250),
             drops: [0, 3, 40][rng.index(3)],
-            read_repair: true,
             node_skew_ms: [5, 2_000, 7_200_000][rng.index(3)],
             chaos_ms: rng.range(300_000, 420_000),
             produce_every_ms: rng.range(150, 700),

@@ -40,8 +40,6 @@ pub(crate) struct Store {
     late: Lates,
     /// Rows that a read repair brought to a quorum.
     pub(crate) repaired: Vec<Row>,
-    /// Whether a read gives what it found to the replicas it asked.
-    pub(crate) read_repair: bool,
 }
 
 fn fact_key(fact: &Fact) -> FactKey {
@@ -55,25 +53,16 @@ fn fact_key(fact: &Fact) -> FactKey {
 }
 
 /// Reads a cell from the replicas asked.
-fn read<V: PartialEq + Clone>(
-    cell: &mut Cell<V>,
-    from: Mask,
-    repair: bool,
-    repaired: impl FnOnce(V),
-) -> Option<V> {
+fn read<V: PartialEq + Clone>(cell: &mut Cell<V>, from: Mask, repaired: impl FnOnce(V)) -> Option<V> {
     let (value, everywhere) = cell.read(from)?;
     let value = value.clone();
-    if repair && !everywhere && cell.spread(from, from) {
+    if !everywhere && cell.spread(from, from) {
         repaired(value.clone());
     }
     Some(value)
 }
 
 impl Store {
-    pub(crate) fn new(read_repair: bool) -> Store {
-        Store { read_repair, ..Store::default() }
-    }
-
     /// Writes a row on replicas.
     pub(crate) fn put(&mut self, row: &Row, stamp: u64, on: Mask) -> Landed {
         match row {
@@ -107,7 +96,7 @@ impl Store {
             let mut found = Vec::new();
             for cell in self.events.get_mut(&lookup.key).into_iter().flat_map(|rows| rows.values_mut()) {
                 let repaired = &mut self.repaired;
-                let row = read(cell, from, self.read_repair, |row| repaired.push(Row::Event(row)));
+                let row = read(cell, from, |row| repaired.push(Row::Event(row)));
                 let Some(row) = row.filter(|row| row.version <= lookup.last) else { continue };
                 let below = row.version < lookup.first;
                 found.push(row);
@@ -136,7 +125,7 @@ impl Store {
             let from = asked[partition_of(*place) % asked.len()];
             for cell in facts.values_mut() {
                 let repaired = &mut self.repaired;
-                rows.extend(read(cell, from, self.read_repair, |row| repaired.push(Row::Fact(row))));
+                rows.extend(read(cell, from, |row| repaired.push(Row::Fact(row))));
             }
         }
         (rows, None)
@@ -146,17 +135,17 @@ impl Store {
         let mut rows = Vec::new();
         for cell in self.due.get_mut(&(shard, place)).into_iter().flat_map(|facts| facts.values_mut()) {
             let repaired = &mut self.repaired;
-            rows.extend(read(cell, from, self.read_repair, |row| repaired.push(Row::Fact(row))));
+            rows.extend(read(cell, from, |row| repaired.push(Row::Fact(row))));
         }
         rows
     }
 
     pub(crate) fn payload(&mut self, shard: Shard, place: Place, from: Mask) -> Option<Arc<[u8]>> {
-        read(self.payloads.get_mut(&(shard, place))?, from, self.read_repair, |_| {})
+        read(self.payloads.get_mut(&(shard, place))?, from, |_| {})
     }
 
     pub(crate) fn late_queues(&mut self, shard: Shard, segment: Segment, from: Mask) -> Vec<LateQueueRow> {
-        self.late.list(shard, segment, from, self.read_repair)
+        self.late.list(shard, segment, from)
     }
 
     pub(crate) fn pointers(
@@ -166,17 +155,16 @@ impl Store {
         rows_max: usize,
         asked: Asked,
     ) -> PointerPage {
-        self.late.pointers(shard, range, rows_max, asked, self.read_repair)
+        self.late.pointers(shard, range, rows_max, asked)
     }
 
     /// The newest row of the highest epoch that these replicas know of.
     pub(crate) fn progress(&mut self, shard: Shard, from: Mask) -> Option<Progress> {
-        let repair = self.read_repair;
         let all = self.progress.range_mut((shard, Epoch(0))..=(shard, Epoch(u64::MAX)));
         if planted!(ZombieProgressBelieved) {
             return newest_by_time(all.map(|(_, cell)| &*cell), from);
         }
-        all.rev().find_map(|(_, cell)| read(cell, from, repair, |_| {}))
+        all.rev().find_map(|(_, cell)| read(cell, from, |_| {}))
     }
 
     /// What every majority of the replicas that answer reads knows at least.

@@ -147,7 +147,7 @@ impl World {
         let mut rng = Rng::new(seed);
         let one = |index: usize| Instance { dc: index % DCS, ..Instance::new(&setup, &mut rng) };
         let instances = (0..setup.instances).map(one).collect();
-        let mut store = Store::new(setup.read_repair);
+        let mut store = Store::default();
         store.nodes.skew(&mut rng, setup.node_skew_ms);
         let workload = Workload::new(&setup, rng.draw());
         World {

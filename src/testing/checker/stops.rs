@@ -14,8 +14,7 @@ pub(super) fn what_was_stopped_stays_stopped(index: &Index<'_>, report: &mut Rep
 }
 
 /// What was stopped does not run once that is on record; and an event that lay in the log before an owner came wins
-/// against everything this owner starts, unless the log could not be read. An answer on record is not all of a decision:
-/// an owner that came after it reads the event again.
+/// against everything this owner starts, unless the log could not be read.
 fn by_answers(index: &Index<'_>, report: &mut Report) {
     for (version, answer) in index.stops() {
         report.count(Rule::StoppedStaysStopped);
@@ -23,7 +22,7 @@ fn by_answers(index: &Index<'_>, report: &mut Report) {
         for call in index.calls_of(version) {
             let sent = call.sent.unwrap_or(call.arrived);
             let running = answer.decided == Decided::Replaced && begun_by(index, version, call, answer.at);
-            if sent > answer.at && !running && !is_blind(index, call, answer.at) {
+            if sent > answer.at && !running {
                 report.of_call(Rule::StoppedStaysStopped, "ran though it was stopped", call, (call, answer));
             }
             if appended.is_some_and(|appended| came_after(index, call, appended)) {
@@ -55,13 +54,6 @@ fn came_after(index: &Index<'_>, call: &Called, appended: i64) -> bool {
     let sent = call.sent.unwrap_or(call.arrived);
     let bumped = index.owned.get(&(call.shard, call.token[1])).map(|owned| owned.at);
     bumped.is_some_and(|bumped| appended < bumped && !index.fault_between("log away", bumped, sent))
-}
-
-/// Whether the owner that made a call came after an answer was on record, and could not read the log.
-fn is_blind(index: &Index<'_>, call: &Called, answered: i64) -> bool {
-    let sent = call.sent.unwrap_or(call.arrived);
-    let read = index.owned.get(&(call.shard, call.token[1])).and_then(|owned| owned.read);
-    read.is_some_and(|read| answered <= read && index.fault_between("log away", read, sent))
 }
 
 fn begun_by(index: &Index<'_>, version: At, call: &Called, at: i64) -> bool {

@@ -41,15 +41,9 @@ impl Lates {
     }
 
     /// The rows of a list.
-    pub(crate) fn list(
-        &mut self,
-        shard: Shard,
-        segment: Segment,
-        from: Mask,
-        repair: bool,
-    ) -> Vec<LateQueueRow> {
+    pub(crate) fn list(&mut self, shard: Shard, segment: Segment, from: Mask) -> Vec<LateQueueRow> {
         let cells = self.lists.get_mut(&(shard, segment)).into_iter().flat_map(BTreeMap::values_mut);
-        cells.filter_map(|cell| super::read(cell, from, repair, |_| {})).collect()
+        cells.filter_map(|cell| super::read(cell, from, |_| {})).collect()
     }
 
     /// Pointers of a range, `rows_max` of them, and where to go on.
@@ -59,7 +53,6 @@ impl Lates {
         range: &PointerRange,
         rows_max: usize,
         asked: Asked,
-        repair: bool,
     ) -> PointerPage {
         let mut page = PointerPage::default();
         let Some(pointers) = self.pointers.get_mut(&(shard, range.queue.clone())) else { return page };
@@ -75,7 +68,7 @@ impl Lates {
                 break;
             }
             let from = asked[bucket.rem_euclid(asked.len() as i64) as usize];
-            page.pointers.extend(super::read(cell, from, repair, |_| {}));
+            page.pointers.extend(super::read(cell, from, |_| {}));
         }
         page
     }
