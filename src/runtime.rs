@@ -136,7 +136,7 @@ impl Service {
         let service = Service { shared, actors: Arc::default(), tasks: Arc::default() };
         let follow = tokio::spawn(service.clone().follow_assignment());
         let beat = tokio::spawn(service.clone().beat());
-        let rejoin = tokio::spawn(rejoin::when_asked(service.shared.clone(), asked));
+        let rejoin = tokio::spawn(rejoin::when_asked(service.clone(), asked));
         let clock = tokio::spawn(service.shared.clock.clone().keep());
         let watch = tokio::spawn(watch::watch(service.clone()));
         service

@@ -20,7 +20,7 @@ use crate::model::{
 };
 
 use super::effect::{CallOrder, Effect, Observation, inline};
-use super::ending::{cut, fenced_wait_ms, follow};
+use super::ending::{ABORTED_WAIT_MS_MAX, FENCED_WAIT_MS_MAX, aborted_wait_ms, cut, follow};
 use super::fold::Counts;
 use super::hold::Hold;
 use super::input::{CallEnd, Failure};
@@ -70,8 +70,10 @@ pub(super) struct Attempts {
 const PAYLOAD_RETRY_MS: i64 = 1_000;
 
 impl Attempts {
+    /// Whether nothing is under way. Of a lost call there is nothing more to be heard once its shard was let go: the next
+    /// owner waits for its deadline.
     pub(super) fn is_empty(&self) -> bool {
-        self.open.is_empty()
+        self.open.values().all(|attempt| attempt.leftover && attempt.phase == Phase::Lost)
     }
 
     pub(super) fn clear(&mut self) {
@@ -103,7 +105,7 @@ impl Attempts {
 
     /// The places of calls that are at work since before `called`.
     pub(super) fn at_work_since(&self, called: Boot) -> BTreeSet<Place> {
-        let open = self.open.values().filter(|attempt| attempt.phase == Phase::Calling);
+        let open = self.open.values().filter(|attempt| matches!(attempt.phase, Phase::Calling | Phase::Lost));
         open.filter(|attempt| attempt.called_at < Some(called)).map(|attempt| attempt.place).collect()
     }
 
@@ -292,8 +294,11 @@ impl Engine {
         let calling = |attempt: &&Attempt| attempt.phase == Phase::Calling;
         let Some(attempt) = self.attempts.open.get(&seq).filter(calling) else { return };
         if end.fenced {
-            end.after_ms = Some(fenced_wait_ms(&attempt.started, attempt.previous));
+            end.after_ms = Some(aborted_wait_ms(&attempt.started, attempt.previous, FENCED_WAIT_MS_MAX));
             self.ownership.doubt(self.now.boot);
+        } else if end.outcome == Outcome::Aborted {
+            let wait_ms = aborted_wait_ms(&attempt.started, attempt.previous, ABORTED_WAIT_MS_MAX);
+            end.after_ms = end.after_ms.max(Some(wait_ms));
         }
         if end.lost && self.options.policy(&attempt.content.handler).open_attempts == OpenAttempts::Wait {
             return self.call_lost(seq, end);

@@ -182,3 +182,8 @@ pub(super) fn inline(payload: &Payload) -> Option<Arc<[u8]>> {
         Payload::Stored(_) => None,
     }
 }
+
+/// Why the group is to be left: another owns the shard.
+pub const FENCED: &str = "another owns the shard";
+/// Why the group is to be left: nothing is heard of the shard's owner row.
+pub const STORE_SILENT: &str = "the store does not answer";

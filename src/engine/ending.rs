@@ -6,16 +6,19 @@ use crate::model::{CloseReason, Ended, Outcome, RetryPolicy, Started};
 
 const ABORTED_WAIT_MS: u64 = 1_000;
 /// Longest wait before a handler that refused the token is called again, in milliseconds.
-const FENCED_WAIT_MS_MAX: u64 = 300_000;
+pub(super) const FENCED_WAIT_MS_MAX: u64 = 300_000;
+/// Longest wait before a call that came to nothing is made again (a handler's topic that takes no records), in milliseconds.
+pub(super) const ABORTED_WAIT_MS_MAX: u64 = 30_000;
 
-/// Before a handler that refused the token is called again: longer each time, for it may refuse for ever, and every
+/// Before a handler that refused the token, or was not reached for a reason that is not the task's, is called again: longer
+/// each time, for that may last, and every
 /// attempt leaves its facts in the store. Not counted apart: what neither failed nor lost its owner is taken for one.
-pub(super) fn fenced_wait_ms(started: &Started, previous: Option<Outcome>) -> u64 {
+pub(super) fn aborted_wait_ms(started: &Started, previous: Option<Outcome>, max_ms: u64) -> u64 {
     if previous != Some(Outcome::Aborted) {
         return ABORTED_WAIT_MS;
     }
     let not_failed = started.attempt.saturating_sub(1 + started.failures + started.interruptions);
-    (ABORTED_WAIT_MS << not_failed.min(10)).min(FENCED_WAIT_MS_MAX)
+    (ABORTED_WAIT_MS << not_failed.min(10)).min(max_ms)
 }
 
 /// Fills in what follows from an outcome.

@@ -6,7 +6,7 @@
 use crate::model::{Boot, OwnerUuid, Place, Wall};
 
 use super::commit::Commit;
-use super::effect::{Effect, Observation};
+use super::effect::{Effect, FENCED, Observation, STORE_SILENT};
 use super::input::Budget;
 use super::intake::Intake;
 use super::late::Late;
@@ -82,7 +82,7 @@ impl Engine {
         self.writes.clear();
         self.reset();
         if self.ownership.assigned() {
-            self.effects.push_back(Effect::Rejoin("another owns the shard"));
+            self.effects.push_back(Effect::Rejoin(FENCED));
         } else {
             self.ownership.give_up_early();
         }
@@ -97,7 +97,8 @@ impl Engine {
         self.unheard_since.get_or_insert(self.now.boot);
         if self.leave_timeout().is_some_and(|at| at <= self.now.boot) {
             self.unheard_since = Some(self.now.boot);
-            self.effects.push_back(Effect::Rejoin("the store does not answer"));
+            let is_fenced = self.ownership.phase_word() == "fenced";
+            self.effects.push_back(Effect::Rejoin(if is_fenced { FENCED } else { STORE_SILENT }));
         }
     }
 

@@ -169,10 +169,12 @@ impl Ownership {
         self.phase == Phase::Owned && now < self.valid_until
     }
 
-    /// Whether the store's last answer about the owner row still counts, or nothing is asked of it.
+    /// Whether the store's last answer about the owner row still counts, or nothing is asked of it. A fenced owner that
+    /// keeps its assignment has to leave, however often it was asked to.
     pub(super) fn is_heard(&self, now: Boot) -> bool {
         match self.phase {
-            Phase::Idle | Phase::Fenced => true,
+            Phase::Idle => true,
+            Phase::Fenced => false,
             Phase::Owned | Phase::Waiting { .. } => now < self.valid_until,
             Phase::Reading | Phase::Bumping { .. } | Phase::Confirming { .. } | Phase::Releasing => false,
         }
@@ -241,6 +243,7 @@ impl Ownership {
     pub(super) fn release(&mut self, now: Boot) {
         assert!(self.phase == Phase::Owned, "only an owner whose wait has ended releases");
         self.valid_until = Boot(0);
+        self.retries = 0;
         self.phase = Phase::Releasing;
         self.next_call = Some(now);
     }

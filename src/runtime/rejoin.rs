@@ -1,17 +1,19 @@
 //! Leaving the group because an engine asks for it, and joining again.
 //!
-//! Asked for when another owns a shard of ours, and when the store is silent. Nobody is served by a member that cannot
-//! reach the store, so it joins again only when the store answers: who is cut off stays away, and when the store is away
-//! for all, all come back with it.
+//! Asked for when another owns a shard of ours, and when a shard hears nothing of its owner row. Nobody is served by a member
+//! that cannot reach the store, so it leaves when no owner row of its shards can be read, and joins again when one can: who
+//! is cut off stays away, and when the store is away for all, all come back with it. One shard that alone cannot be read
+//! (its replicas are down) would be no better off elsewhere, and the others would be handed round for nothing.
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::select_ok;
 use tokio::sync::mpsc;
 
+use crate::engine::STORE_SILENT;
 use crate::model::Shard;
 
-use super::Shared;
+use super::Service;
 
 /// Time out of the group, at least.
 const AWAY: Duration = Duration::from_secs(2);
@@ -19,22 +21,28 @@ const AWAY: Duration = Duration::from_secs(2);
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// Serves what is asked until the service ends.
-pub(super) async fn when_asked(shared: Arc<Shared>, mut asked: mpsc::Receiver<&'static str>) {
+pub(super) async fn when_asked(service: Service, mut asked: mpsc::Receiver<&'static str>) {
     while let Some(cause) = asked.recv().await {
+        let shards = service.shards();
+        if cause == STORE_SILENT && store_answers(&service, &shards).await {
+            tracing::warn!("the store answers for some shards only: the instance stays in the group");
+            continue;
+        }
         tracing::warn!(cause, "leaving the group: joining again when the store answers");
-        shared.consumer.leave();
+        service.shared.consumer.leave();
         tokio::time::sleep(AWAY).await;
-        until_the_store_answers(&shared).await;
+        while !store_answers(&service, &shards).await {
+            tokio::time::sleep(ASK_EVERY).await;
+        }
         // Other shards asked for the same.
         let _ = asked.try_recv();
         tracing::info!("joining the group again");
-        shared.consumer.join();
+        service.shared.consumer.join();
     }
 }
 
-async fn until_the_store_answers(shared: &Shared) {
-    while let Err(error) = shared.store.owner(Shard(0)).await {
-        tracing::debug!(%error, "the store does not answer yet");
-        tokio::time::sleep(ASK_EVERY).await;
-    }
+/// Whether the owner row of any of these shards can be read.
+async fn store_answers(service: &Service, shards: &[Shard]) -> bool {
+    let reads: Vec<_> = shards.iter().map(|shard| service.shared.store.owner(*shard)).collect();
+    reads.is_empty() || select_ok(reads).await.is_ok()
 }

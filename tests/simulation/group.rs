@@ -134,7 +134,7 @@ impl World {
 
     pub(crate) fn rejoin(&mut self, instance: usize, cause: &'static str) {
         self.ledger.count(match cause {
-            "another owns the shard" => "rejoin after a fence",
+            dueline::engine::FENCED => "rejoin after a fence",
             _ => "left because the store was silent",
         });
         if self.group.members.contains_key(&instance) {

@@ -96,7 +96,9 @@ impl Member {
     /// Leaves the group within [`LEAVE_MS`]. The client is dropped on a thread of its own, for it may take for ever.
     pub(super) fn leave(self) {
         let until = Instant::now() + Duration::from_millis(LEAVE_MS);
-        if self.options.group_instance.is_some() && self.options.protocol == Protocol::Classic {
+        let is_static = self.options.group_instance.is_some() && self.options.protocol == Protocol::Classic;
+        // A failed client that unsubscribes may end the process, see the head of this file.
+        if is_static && self.client.client().fatal_error().is_none() {
             self.let_go(LEAVE_MS / 2);
         }
         let context = self.client.context().clone();
