@@ -142,7 +142,7 @@ impl Engine {
     }
 
     /// Whether a start on record may be called now.
-    fn may_call(&self) -> bool {
+    pub(super) fn may_call(&self) -> bool {
         self.stage == Stage::Running && self.ownership.valid(self.now.boot)
     }
 

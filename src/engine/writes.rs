@@ -121,7 +121,7 @@ impl Writes {
 impl Engine {
     pub(super) fn flush_writes(&mut self) {
         // The next owner may have read what such a start would open again.
-        if !self.may_start() {
+        if !self.may_call() {
             for seq in self.writes.take_back_starts() {
                 self.not_started(seq);
             }
