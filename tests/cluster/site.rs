@@ -144,7 +144,10 @@ max = "2s"
     /// Writes a configuration file for an instance.
     pub(crate) fn config_file(&self, instance: &str, port: u16) -> PathBuf {
         let path = self.dir.join(format!("{instance}.toml"));
-        std::fs::write(&path, self.config(instance, port)).expect("a file");
+        // Written aside: a process that was started with it before may be reading it.
+        let new = tempfile::NamedTempFile::new_in(&self.dir).expect("a file");
+        std::fs::write(new.path(), self.config(instance, port)).expect("a file");
+        new.persist(&path).expect("a file");
         path
     }
 
