@@ -42,7 +42,7 @@ use std::sync::Arc;
 
 use crate::model::{Boot, Epoch, HandlerName, Now, OpenAttempts, Place, RetryPolicy, Shard, Wall, limits};
 
-pub use effect::{CallOrder, Effect, FENCED, KeyLookup, Observation, STORE_SILENT};
+pub use effect::{CallOrder, Effect, KeyLookup, LeaveCause, Observation};
 pub use fold::{Counts, Folded, Next, fold, state_of};
 pub use input::{Budget, CallEnd, Failure, Incoming, Input, LogEnd};
 pub use ownership::Timing;

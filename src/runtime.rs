@@ -95,7 +95,7 @@ pub(crate) struct Shared {
     pub(crate) options: Options,
     pub(crate) clock: Clock,
     pub(crate) slots: Slots,
-    rejoin: mpsc::Sender<&'static str>,
+    rejoin: mpsc::Sender<engine::LeaveCause>,
     troubles: trouble::Troubles,
 }
 

@@ -293,12 +293,13 @@ impl Engine {
     pub(super) fn call_ended(&mut self, seq: u64, mut end: CallEnd) {
         let calling = |attempt: &&Attempt| attempt.phase == Phase::Calling;
         let Some(attempt) = self.attempts.open.get(&seq).filter(calling) else { return };
-        if end.fenced {
-            end.after_ms = Some(aborted_wait_ms(&attempt.started, attempt.previous, FENCED_WAIT_MS_MAX));
-            self.ownership.doubt(self.now.boot);
-        } else if end.outcome == Outcome::Aborted {
-            let wait_ms = aborted_wait_ms(&attempt.started, attempt.previous, ABORTED_WAIT_MS_MAX);
+        if end.outcome == Outcome::Aborted {
+            let wait_ms_max = if end.fenced { FENCED_WAIT_MS_MAX } else { ABORTED_WAIT_MS_MAX };
+            let wait_ms = aborted_wait_ms(&attempt.started, attempt.previous, wait_ms_max);
             end.after_ms = end.after_ms.max(Some(wait_ms));
+        }
+        if end.fenced {
+            self.ownership.doubt(self.now.boot);
         }
         if end.lost && self.options.policy(&attempt.content.handler).open_attempts == OpenAttempts::Wait {
             return self.call_lost(seq, end);

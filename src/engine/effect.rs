@@ -170,7 +170,7 @@ pub enum Effect {
     /// Break off the call of this sequence number.
     BreakOff(u64),
     /// Leave the group, for this cause, and join again when the store answers.
-    Rejoin(&'static str),
+    Rejoin(LeaveCause),
     /// Tell metrics and logs.
     Observe(Observation),
 }
@@ -183,7 +183,21 @@ pub(super) fn inline(payload: &Payload) -> Option<Arc<[u8]>> {
     }
 }
 
-/// Why the group is to be left: another owns the shard.
-pub const FENCED: &str = "another owns the shard";
-/// Why the group is to be left: nothing is heard of the shard's owner row.
-pub const STORE_SILENT: &str = "the store does not answer";
+/// Why the group is to be left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaveCause {
+    /// Another owns the shard.
+    Fenced,
+    /// Nothing is heard of the shard's owner row.
+    StoreSilent,
+}
+
+impl LeaveCause {
+    /// As it is logged.
+    pub fn words(self) -> &'static str {
+        match self {
+            LeaveCause::Fenced => "another owns the shard",
+            LeaveCause::StoreSilent => "the store does not answer",
+        }
+    }
+}

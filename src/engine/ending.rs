@@ -11,8 +11,8 @@ pub(super) const FENCED_WAIT_MS_MAX: u64 = 300_000;
 pub(super) const ABORTED_WAIT_MS_MAX: u64 = 30_000;
 
 /// Before a handler that refused the token, or was not reached for a reason that is not the task's, is called again: longer
-/// each time, for that may last, and every
-/// attempt leaves its facts in the store. Not counted apart: what neither failed nor lost its owner is taken for one.
+/// each time, for that may last, and every attempt leaves its facts in the store. Not counted apart: what neither failed
+/// nor lost its owner is taken for one.
 pub(super) fn aborted_wait_ms(started: &Started, previous: Option<Outcome>, max_ms: u64) -> u64 {
     if previous != Some(Outcome::Aborted) {
         return ABORTED_WAIT_MS;

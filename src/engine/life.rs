@@ -6,7 +6,7 @@
 use crate::model::{Boot, OwnerUuid, Place, Wall};
 
 use super::commit::Commit;
-use super::effect::{Effect, FENCED, Observation, STORE_SILENT};
+use super::effect::{Effect, LeaveCause, Observation};
 use super::input::Budget;
 use super::intake::Intake;
 use super::late::Late;
@@ -82,7 +82,7 @@ impl Engine {
         self.writes.clear();
         self.reset();
         if self.ownership.assigned() {
-            self.effects.push_back(Effect::Rejoin(FENCED));
+            self.effects.push_back(Effect::Rejoin(LeaveCause::Fenced));
         } else {
             self.ownership.give_up_early();
         }
@@ -98,7 +98,8 @@ impl Engine {
         if self.leave_timeout().is_some_and(|at| at <= self.now.boot) {
             self.unheard_since = Some(self.now.boot);
             let is_fenced = self.ownership.phase_word() == "fenced";
-            self.effects.push_back(Effect::Rejoin(if is_fenced { FENCED } else { STORE_SILENT }));
+            let cause = if is_fenced { LeaveCause::Fenced } else { LeaveCause::StoreSilent };
+            self.effects.push_back(Effect::Rejoin(cause));
         }
     }
 

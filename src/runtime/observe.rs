@@ -1,14 +1,14 @@
 //! What engines observe, told to metrics and logs. Payloads are never logged; single tasks at DEBUG,
 //! and dead ones and failed attempts at WARN, each at most every 10 s.
 
-use crate::engine::Observation;
+use crate::engine::{LeaveCause, Observation};
 use crate::model::{CloseReason, Decision, MarkKind, Outcome, Shard};
 
 use super::Shared;
 
 impl Shared {
     /// Asks for a rejoin; one that was asked for already will do.
-    pub(super) fn ask_rejoin(&self, cause: &'static str) {
+    pub(super) fn ask_rejoin(&self, cause: LeaveCause) {
         let _ = self.rejoin.try_send(cause);
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures::future::select_ok;
 use tokio::sync::mpsc;
 
-use crate::engine::STORE_SILENT;
+use crate::engine::LeaveCause;
 use crate::model::Shard;
 
 use super::Service;
@@ -21,14 +21,14 @@ const AWAY: Duration = Duration::from_secs(2);
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// Serves what is asked until the service ends.
-pub(super) async fn when_asked(service: Service, mut asked: mpsc::Receiver<&'static str>) {
+pub(super) async fn when_asked(service: Service, mut asked: mpsc::Receiver<LeaveCause>) {
     while let Some(cause) = asked.recv().await {
         let shards = service.shards();
-        if cause == STORE_SILENT && store_answers(&service, &shards).await {
+        if cause == LeaveCause::StoreSilent && store_answers(&service, &shards).await {
             tracing::warn!("the store answers for some shards only: the instance stays in the group");
             continue;
         }
-        tracing::warn!(cause, "leaving the group: joining again when the store answers");
+        tracing::warn!(cause = cause.words(), "leaving the group: joining again when the store answers");
         service.shared.consumer.leave();
         tokio::time::sleep(AWAY).await;
         while !store_answers(&service, &shards).await {

@@ -119,8 +119,8 @@ async fn read_on(consumer: &dyn Consumer, shard: Shard, count: usize) -> Vec<Rec
     records
 }
 
-/// Awaits what must come true soon.
-async fn soon<T>(fact: &str, future: impl Future<Output = T>) -> T {
+/// Awaits what must come true within [`PATIENCE`], and panics with the fact when it does not.
+pub async fn soon<T>(fact: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(PATIENCE, future).await {
         Ok(value) => value,
         Err(_) => panic!("not within {PATIENCE:?}: {fact}"),

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use dueline::engine::LeaveCause;
 use dueline::model::Shard;
 
 use crate::world::{Addr, Event, World};
@@ -132,10 +133,10 @@ impl World {
         self.rebalance();
     }
 
-    pub(crate) fn rejoin(&mut self, instance: usize, cause: &'static str) {
+    pub(crate) fn rejoin(&mut self, instance: usize, cause: LeaveCause) {
         self.ledger.count(match cause {
-            dueline::engine::FENCED => "rejoin after a fence",
-            _ => "left because the store was silent",
+            LeaveCause::Fenced => "rejoin after a fence",
+            LeaveCause::StoreSilent => "left because the store was silent",
         });
         if self.group.members.contains_key(&instance) {
             self.leave(instance);

@@ -2,7 +2,7 @@
 
 use super::rig::Rig;
 use crate::engine::ownership::{Ownership, Timing, Turn};
-use crate::engine::{CallEnd, CallOrder, Input, LogEnd};
+use crate::engine::{CallEnd, Input, LogEnd};
 use crate::model::{Boot, Decision, Epoch, Outcome, OwnerRow, Verb, limits};
 
 #[test]
@@ -57,29 +57,31 @@ fn a_replayed_event_finds_what_the_lost_owner_started() {
     assert_eq!(rig.calls[0].previous, Some(Outcome::Interrupted));
 }
 
-fn succeeded(call: &CallOrder, at: crate::model::Wall) -> crate::model::Ended {
-    crate::model::Ended {
+/// Another has taken over, and waits for the call that was open, when its end comes into the store.
+fn taken_over_before_the_end() -> Rig {
+    let mut rig = Rig::running();
+    rig.schedule("q", "a", 0);
+    let call = rig.calls[0].clone();
+    rig.run(300);
+    rig.take_over(2);
+    let ended = crate::model::Ended {
         epoch: call.token.epoch,
         seq: call.token.sequence,
-        at,
+        at: rig.now().wall,
         outcome: Outcome::Succeeded,
         failures: 0,
         next_at: None,
         closed: None,
         result: None,
         error: None,
-    }
+    };
+    rig.facts.entry(call.place).or_default().push(crate::model::Fact::Ended(ended));
+    rig
 }
 
 #[test]
 fn an_end_of_the_lost_owner_that_comes_late_ends_the_wait() {
-    let mut rig = Rig::running();
-    rig.schedule("q", "a", 0);
-    let call = rig.calls[0].clone();
-    rig.run(300);
-    rig.take_over(2);
-    let ended = succeeded(&call, rig.now().wall);
-    rig.facts.entry(call.place).or_default().push(crate::model::Fact::Ended(ended));
+    let mut rig = taken_over_before_the_end();
     rig.run(60_000);
     assert!(rig.calls.is_empty());
     assert_eq!(rig.engine.tasks_in_memory(), 0);
@@ -87,13 +89,7 @@ fn an_end_of_the_lost_owner_that_comes_late_ends_the_wait() {
 
 #[test]
 fn who_slept_over_a_deadline_looks_for_the_end_before_it_runs_anything_again() {
-    let mut rig = Rig::running();
-    rig.schedule("q", "a", 0);
-    let call = rig.calls[0].clone();
-    rig.run(300);
-    rig.take_over(2);
-    let ended = succeeded(&call, rig.now().wall);
-    rig.facts.entry(call.place).or_default().push(crate::model::Fact::Ended(ended));
+    let mut rig = taken_over_before_the_end();
     rig.ms += 30_000;
     rig.run(30_000);
     assert!(rig.calls.is_empty());

@@ -213,14 +213,20 @@ fn a_start_acknowledged_after_the_lease_ran_out_is_not_called() {
     assert!(rig.calls.iter().all(|call| call.key.id.as_str() != "b"));
 }
 
-#[test]
-fn a_start_that_waited_until_the_lease_was_over_is_not_sent() {
+/// Two starts are on their way, and that of c waits for them.
+fn starting_three() -> Rig {
     let mut rig = Rig::running();
     ["a", "b", "c"].iter().zip(1_000..).for_each(|(queue, ms)| rig.schedule(queue, queue, ms));
     rig.run(990);
     rig.held_writes = Some(Vec::new());
     rig.run(20);
     assert_eq!(rig.held_writes.as_ref().map(Vec::len), Some(2), "that of c waits for one of the two before");
+    rig
+}
+
+#[test]
+fn a_start_that_waited_until_the_lease_was_over_is_not_sent() {
+    let mut rig = starting_three();
     rig.ms += 60_000;
     let woken = rig.now().wall;
     rig.release_writes();
@@ -243,11 +249,7 @@ fn a_start_that_waited_until_the_lease_was_over_is_not_sent() {
 
 #[test]
 fn a_start_that_waited_until_the_shard_was_let_go_is_not_sent() {
-    let mut rig = Rig::running();
-    ["a", "b", "c"].iter().zip(1_000..).for_each(|(queue, ms)| rig.schedule(queue, queue, ms));
-    rig.run(990);
-    rig.held_writes = Some(Vec::new());
-    rig.run(20);
+    let mut rig = starting_three();
     rig.give(Input::Revoked);
     rig.release_writes();
     let starts = rig.facts.values().flatten().filter(|fact| matches!(fact, Fact::Started(_)));

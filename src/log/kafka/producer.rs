@@ -78,7 +78,6 @@ impl Producer {
         let client = connect(&options, &count, gapless)?;
         let line = Arc::new(Line {
             client: RwLock::new(client),
-            gapless,
             count,
             refusing: AtomicBool::new(false),
             refused: Mutex::default(),
@@ -192,7 +191,6 @@ impl Count {
 /// The client in use and what is under way in it.
 struct Line {
     client: RwLock<Arc<BaseProducer<Deliveries>>>,
-    gapless: bool,
     count: Arc<Count>,
     refusing: AtomicBool,
     refused: Mutex<Option<Refused>>,
@@ -248,7 +246,7 @@ impl Line {
         self.count.open.fetch_add(1, Ordering::AcqRel);
         let Err((error, _)) = client.send(record) else { return Ok(()) };
         self.count.answered();
-        if self.gapless && error.rdkafka_error_code() == Some(RDKafkaErrorCode::QueueFull) {
+        if client.context().gapless && error.rdkafka_error_code() == Some(RDKafkaErrorCode::QueueFull) {
             self.refuse();
         }
         let error = error::production(&error);
@@ -267,7 +265,7 @@ impl Line {
         while Instant::now() < until {
             old.poll(Duration::from_millis(IDLE_MS));
         }
-        match connect(options, &self.count, self.gapless) {
+        match connect(options, &self.count, old.context().gapless) {
             Ok(client) => *self.client.write().unwrap_or_else(PoisonError::into_inner) = client,
             Err(error) => {
                 tracing::warn!(%error, "no Kafka producer");
@@ -317,6 +315,7 @@ fn connect(
 
 /// Answers each record when librdkafka says what became of it.
 struct Deliveries {
+    /// Nothing is written behind a record that failed.
     gapless: bool,
     count: Arc<Count>,
     client: OnceLock<Weak<BaseProducer<Deliveries>>>,

@@ -45,6 +45,16 @@ impl Member {
             None => panic!("the member was closed"),
         }
     }
+
+    /// Waits until it holds `count` shards.
+    pub async fn holds(&mut self, count: usize) {
+        soon(&format!("the member holds {count} shards"), async {
+            while self.held.len() != count {
+                self.change().await;
+            }
+        })
+        .await;
+    }
 }
 
 /// Waits until the members hold `counts` shards, each of `shards` with one of them.

@@ -6,7 +6,7 @@ use dueline::log::kafka::{Consumer, Protocol};
 use dueline::log::{Assignment, Consumer as _, Error};
 use dueline::model::Shard;
 use dueline::testing::log_conformance::group::{self, Member};
-use dueline::testing::log_conformance::{Installation, PATIENCE};
+use dueline::testing::log_conformance::{Installation, soon};
 
 use super::kafka::{Kafka, SHARDS, brokers};
 use super::kafka_process::until;
@@ -38,7 +38,7 @@ async fn read_all_from(member: &Member, offset: u64) {
 
 /// Waits until the member is told that it lost some of its shards.
 async fn loses(member: &mut Member) -> usize {
-    let change = tokio::time::timeout(PATIENCE, member.consumer.assignment()).await.expect("it is told");
+    let change = soon("it is told", member.consumer.assignment()).await;
     match change {
         Some(Assignment::Lost(shards)) => {
             for shard in &shards {
@@ -58,7 +58,7 @@ async fn fails(brokers: String, test: &str, protocol: Protocol) {
     let begun = std::time::Instant::now();
     consumer.fail();
     assert_eq!(loses(&mut member).await, ALL, "everything is lost");
-    let fetched = tokio::time::timeout(PATIENCE, fetching).await.expect("a fetch ends").expect("no panic");
+    let fetched = soon("a fetch ends", fetching).await.expect("no panic");
     assert!(matches!(fetched, Err(Error::NotAssigned(Shard(0)))), "{fetched:?}");
     group::settle(&mut [&mut member], &[ALL], SHARDS).await;
     eprintln!("{protocol:?}: assigned again {:?} after a fatal error", begun.elapsed());
@@ -87,7 +87,7 @@ async fn fails_in_a_rebalance(brokers: String, test: &str, protocol: Protocol) {
     let (consumer, mut first) = reading(&kafka).await;
     let mut second = Member::join(&kafka, "second");
     while first.taken == 0 {
-        tokio::time::timeout(PATIENCE, first.change()).await.expect("some shards are taken");
+        soon("some shards are taken", first.change()).await;
     }
     consumer.fail();
     group::settle(&mut [&mut first, &mut second], &[HALF, HALF], SHARDS).await;

@@ -10,7 +10,8 @@ use std::time::Duration;
 use dueline::log::kafka::{Consumer, Options, Protocol};
 use dueline::log::{Assignment, Consumer as _};
 use dueline::model::Shard;
-use dueline::testing::log_conformance::PATIENCE;
+use dueline::testing::log_conformance::group::Member;
+use dueline::testing::log_conformance::soon;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::kafka::{Kafka, brokers};
@@ -29,7 +30,7 @@ pub(super) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    assert!(tokio::time::timeout(PATIENCE, held).await.is_ok(), "not within {PATIENCE:?}: {what}");
+    soon(what, held).await;
 }
 
 /// The process; killed when dropped.
@@ -60,6 +61,15 @@ impl Process {
             }
         });
         Process { child, said }
+    }
+
+    /// One that takes half of the shards of another, which has all of them.
+    pub(super) async fn halving(kafka: &Kafka, group_instance: Option<&str>, other: &mut Member) -> Process {
+        let half = other.held.len() / 2;
+        let process = Process::start(kafka, group_instance);
+        other.holds(half).await;
+        until("the process has its half", || process.given().len() == half).await;
+        process
     }
 
     /// How many of its lines so far have all these words.

@@ -24,16 +24,7 @@ const FREEZES: usize = 5;
 async fn halved(kafka: &Kafka) -> (Member, Process) {
     let mut first = Member::of(kafka.consumer(|options| options.instance = "first".into()));
     group::settle(&mut [&mut first], &[ALL], SHARDS).await;
-    let other = Process::start(kafka, None);
-    let halved = async {
-        while first.held.len() != HALF {
-            first.change().await;
-        }
-    };
-    tokio::time::timeout(dueline::testing::log_conformance::PATIENCE, halved)
-        .await
-        .expect("it gets its half");
-    until("the other has its half", || other.given().len() == HALF).await;
+    let other = Process::halving(kafka, None, &mut first).await;
     (first, other)
 }
 
@@ -121,12 +112,7 @@ async fn frozen(brokers: String, test: &str, protocol: Protocol) {
         take_over(&mut first, &committed, &theirs).await;
         other.signal(Signal::CONT);
         until("the sleeper is told", || other.count(&["taken"]) > 0).await;
-        let halved = async {
-            while first.held.len() != HALF {
-                first.change().await;
-            }
-        };
-        tokio::time::timeout(dueline::testing::log_conformance::PATIENCE, halved).await.expect("it is back");
+        first.holds(HALF).await;
         assert_eq!(committed.least(&theirs), FURTHER, "what was committed never goes back");
         let refused = was_refused(&other);
         first.consumer.close().await;

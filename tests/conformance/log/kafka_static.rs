@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use dueline::log::kafka::{Consumer, Options, Protocol};
 use dueline::log::{Assignment, Consumer as _, Topic};
-use dueline::testing::log_conformance::PATIENCE;
 use dueline::testing::log_conformance::group::{self, Member};
+use dueline::testing::log_conformance::{PATIENCE, soon};
 use futures::FutureExt as _;
 
 use super::kafka::{Kafka, SHARDS, brokers};
@@ -69,14 +69,7 @@ async fn a_killed_static_member_comes_back_to_its_shards_and_nobody_else_is_told
     kafka.options.session_timeout = LONG_SESSION;
     let mut first = Member::of(with_id(&kafka, "first"));
     group::settle(&mut [&mut first], &[ALL], SHARDS).await;
-    let other = Process::start(&kafka, Some("other"));
-    let halved = async {
-        while first.held.len() != HALF {
-            first.change().await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, halved).await.expect("the other gets its half");
-    until("the other has its half", || other.given().len() == HALF).await;
+    let other = Process::halving(&kafka, Some("other"), &mut first).await;
     let theirs = other.given();
     drop(other);
     let begun = Instant::now();
@@ -152,7 +145,7 @@ async fn settle_from_anything(member: &mut Member) {
             }
         }
     };
-    tokio::time::timeout(PATIENCE, settled).await.expect("who is left has everything");
+    soon("who is left has everything", settled).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
