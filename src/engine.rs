@@ -272,17 +272,17 @@ impl Engine {
 
     /// When to come back with `Input::Tick`, by the boot clock.
     pub fn poll_timeout(&self) -> Option<Boot> {
-        let always =
-            [self.ownership.timeout(self.now.boot), self.attempts.next_deadline(), self.writes.next_retry()];
-        let always = always.into_iter().chain([self.leave_timeout()]);
+        let leased = self.ownership.valid(self.now.boot);
+        let lease = [self.ownership.timeout(self.now.boot), self.leave_timeout()];
+        let sent = [self.attempts.next_deadline(), self.writes.next_retry(leased)];
+        let always = lease.into_iter().chain(sent);
         let active = [self.window_timeout(), self.queues.next_backoff()].map(|at| self.boot_when(at));
         let loading = [self.load_retry, self.press_timeout(), self.late.next_retry()];
         let active = active.into_iter().chain(loading).chain([self.catch_up_timeout()]);
-        let leased = [self.boot_when(self.attempts.next_hold()), self.intake.next_retry()];
-        let leased = leased.into_iter().chain([self.progress_timeout()]);
-        let is_leased = self.is_active() && self.ownership.valid(self.now.boot);
+        let owned = [self.boot_when(self.attempts.next_hold()), self.intake.next_retry()];
+        let owned = owned.into_iter().chain([self.progress_timeout()]);
         let active = active.filter(|_| self.is_active());
-        always.chain(active).chain(leased.filter(|_| is_leased)).flatten().min()
+        always.chain(active).chain(owned.filter(|_| self.is_active() && leased)).flatten().min()
     }
 
     /// Whether the shard is being loaded or run.

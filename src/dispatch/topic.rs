@@ -1,6 +1,6 @@
 //! Handlers that are Kafka topics: the payload is produced there, keyed by the queue, and the task has succeeded when
 //! the record is durable. A call that is broken off takes back what was not sent yet, of other calls too: those are made
-//! again.
+//! again. At its deadline as in a lapse: the next attempt's record must not come before the one that was given up.
 //!
 //! The topic is never made here, and never one of Dueline's own.
 

@@ -218,6 +218,7 @@ impl Engine {
         self.form_batches();
         self.retry_batches();
         self.decide_batches();
+        self.write_groups();
         self.complete_batches();
         self.fetch_more();
     }

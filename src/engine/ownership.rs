@@ -52,6 +52,7 @@
 //! | the lease lapses | calls are broken off and their queues held to the calls' deadlines; nothing starts; a later good read revives it without a load, since nobody can have bumped in between; after more than a second it catches up first, for a cancel may have come |
 //! | the store stays silent | see *silence*: others get the shards |
 //! | the owner is frozen, or its machine sleeps | the lease ran out by the boot clock meanwhile: the first thing it does is to read the row |
+//! | rows of events are still to be written | not without the lease: a further request of a batch rests on the one before, and is sent, and sent again, only while the owner may act; the next owner reads the events again and decides them itself |
 //! | frozen between the second look and the send | only the handler's guard closes that gap |
 //! | the wall clock jumps against the boot clock | a lapse: the boot clock may have stood still while a host had the machine stopped; a question sent before proves nothing, whatever the answer |
 //! | the bump's answer is lost | a read decides; an epoch may be skipped, and is never used by two |

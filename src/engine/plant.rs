@@ -98,6 +98,8 @@ mod switch {
         OpenBehindNotRead "a takeover starts a late queue before it has read whether an attempt is open behind its head",
         UnderWayNotNamed "the list of late queues does not name an attempt behind its queue's head",
         ClockJumpIgnored "a boot clock that stood still is trusted",
+        GroupWithoutLease "rows of events are sent, and sent again, without a lease",
+        RefusedAfterItsMark "an event is rejected although its mark is on record",
         RefusedTokenIsFailure "a refused token counts as a failed attempt",
     }
 

@@ -40,6 +40,13 @@ struct Request {
     misconfigured: bool,
 }
 
+impl Request {
+    /// Of intake: sent under the lease only. What a sleeper puts on record when it wakes, the next owner has not read.
+    fn is_batch(&self) -> bool {
+        matches!(self.purposes.first(), Some(Purpose::Batch(_)))
+    }
+}
+
 /// Rows waiting and requests under way.
 #[derive(Debug, Default)]
 pub(super) struct Writes {
@@ -71,7 +78,7 @@ impl Writes {
 
     /// Of an intake that is given up.
     pub(super) fn forget_batches(&mut self) {
-        self.requests.retain(|_, request| !matches!(request.purposes.first(), Some(Purpose::Batch(_))));
+        self.requests.retain(|_, request| !request.is_batch());
     }
 
     /// Takes back the starts that were not sent yet.
@@ -85,8 +92,10 @@ impl Writes {
         starts
     }
 
-    pub(super) fn next_retry(&self) -> Option<Boot> {
-        self.requests.values().filter_map(|request| request.resend_at).min()
+    /// When something that failed is to be sent again, under a lease or without.
+    pub(super) fn next_retry(&self, leased: bool) -> Option<Boot> {
+        let may_go = self.requests.values().filter(|request| leased || !request.is_batch());
+        may_go.filter_map(|request| request.resend_at).min()
     }
 
     /// What requests that failed and wait to be sent again ran into.
@@ -98,8 +107,7 @@ impl Writes {
     }
 
     fn facts_under_way(&self) -> usize {
-        let is_fact = |request: &&Request| !matches!(request.purposes.first(), Some(Purpose::Batch(_)));
-        self.requests.values().filter(is_fact).count()
+        self.requests.values().filter(|request| !request.is_batch()).count()
     }
 
     fn next_group(&mut self) -> Option<(Vec<Row>, Vec<Purpose>)> {
@@ -130,8 +138,10 @@ impl Engine {
             self.send_rows(rows, purposes);
         }
         let now = self.now.boot;
+        let leased = self.ownership.valid(now) || planted!(GroupWithoutLease);
         for (ticket, request) in &mut self.writes.requests {
-            if request.resend_at.is_some_and(|at| at <= now) {
+            let may_go = leased || !request.is_batch();
+            if may_go && request.resend_at.is_some_and(|at| at <= now) {
                 request.resend_at = None;
                 self.effects.push_back(Effect::Write(*ticket, request.rows.clone()));
             }
@@ -154,31 +164,37 @@ impl Engine {
 
     pub(super) fn written(&mut self, ticket: u64, written: Result<(), Failure>) {
         let now = self.now.boot;
-        let Some(request) = self.writes.requests.get_mut(&ticket) else { return };
+        let Some(request) = self.writes.requests.get(&ticket) else { return };
         let failure = match written {
             Ok(()) => return self.acknowledge(ticket),
             Err(failure) => failure,
         };
-        if let (Failure::Misconfigured(detail), Some(Purpose::Batch(batch))) =
-            (&failure, request.purposes.first().copied())
-            && planted!(GuardRailRejects)
+        let rows = request.rows.clone();
+        if let Some(Purpose::Batch(batch)) = request.purposes.first().copied()
+            && let Some((index, detail)) = self.refused_row(batch, &rows, &failure)
         {
-            let rows = request.rows.clone();
             self.writes.requests.remove(&ticket);
-            return self.row_refused(batch, &rows, 0, detail);
+            return self.row_refused(batch, &rows, index, detail);
         }
-        if let (Failure::RowRefused(index, detail), Some(Purpose::Batch(batch))) =
-            (&failure, request.purposes.first().copied())
-        {
-            let rows = request.rows.clone();
-            self.writes.requests.remove(&ticket);
-            return self.row_refused(batch, &rows, *index, detail);
-        }
+        let Some(request) = self.writes.requests.get_mut(&ticket) else { return };
         let wait = (RESEND_FIRST_MS << request.tries.min(10)).min(RESEND_MS_MAX);
         request.tries = request.tries.saturating_add(1);
-        request.misconfigured = matches!(failure, Failure::Misconfigured(_));
+        request.misconfigured = matches!(failure, Failure::Misconfigured(_) | Failure::RowRefused(..));
         request.resend_at = Some(now.plus_ms(wait));
         self.trouble("store write", &failure);
+    }
+
+    /// The row of a batch for which its event is to be rejected. When the event's mark may be on record it is not: the task
+    /// that it stops is stopped, and whoever runs the store has to make it take the rest.
+    fn refused_row<'a>(&self, batch: u64, rows: &[Row], failure: &'a Failure) -> Option<(usize, &'a str)> {
+        match failure {
+            Failure::Misconfigured(detail) if planted!(GuardRailRejects) => Some((0, detail)),
+            Failure::RowRefused(index, detail) => {
+                let is_late = rows.get(*index).is_some_and(|row| self.mark_is_out(batch, row));
+                (!is_late).then_some((*index, detail))
+            }
+            _ => None,
+        }
     }
 
     fn acknowledge(&mut self, ticket: u64) {

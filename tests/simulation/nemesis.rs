@@ -42,6 +42,10 @@ pub(crate) enum Fault {
     Wipe(usize, u64),
     /// The store takes no writes: a guard rail, or a table that is missing.
     GuardRail(u64),
+    /// Pages of a shard's tasks are not answered to this instance.
+    NoPages(usize, Shard, u64),
+    /// The store takes no row that says that a task was cancelled.
+    RefuseCancels(u64),
     /// The log's leader has a clock that is behind.
     LogClock(i64, u64),
     /// An instance's system clock is set.
@@ -68,6 +72,8 @@ impl Fault {
             Fault::OneWay(..) | Fault::Apart(..) => "data centres apart",
             Fault::Wipe(..) => "replica wiped",
             Fault::GuardRail(_) => "guard rail",
+            Fault::NoPages(..) => "pages not read",
+            Fault::RefuseCancels(_) => "cancels refused",
             Fault::LogClock(..) => "log clock behind",
             Fault::WallStep(..) => "clock step",
         }
@@ -80,7 +86,7 @@ pub(crate) fn plan(setup: &Setup, rng: &mut Rng) -> Vec<(u64, Fault)> {
         let at = rng.range(6_000, setup.chaos_ms - 5_000);
         let (instance, shard) = (rng.index(setup.instances), rng.below(u64::from(setup.shards)) as u32);
         let (short, long) = (rng.range(500, 9_000), rng.range(5_000, 30_000));
-        let fault = match rng.below(40) {
+        let fault = match rng.below(44) {
             0..=3 => Fault::Crash(instance, long),
             4 => Fault::Freeze(instance, if rng.chance(500) { short } else { long }),
             5 => Fault::Suspend(instance, long),
@@ -112,6 +118,10 @@ pub(crate) fn plan(setup: &Setup, rng: &mut Rng) -> Vec<(u64, Fault)> {
                 Fault::At(instance, Moment::Mark, Blow::Outage(rng.range(70_000, 95_000)))
             }
             39 => Fault::At(instance, Moment::End, Blow::Delay(rng.range(300, 2_500))),
+            40 => Fault::At(instance, Moment::Ahead, Blow::Starve(rng.range(4_000, 15_000))),
+            41 => Fault::At(instance, Moment::Call, Blow::Overfill),
+            42 => Fault::At(instance, Moment::Mark, Blow::Refuse(short)),
+            43 => Fault::At(instance, Moment::Mark, Blow::Sleep(rng.range(75_000, 95_000))),
             _ => {
                 let blow = match rng.below(7) {
                     0 => Blow::Freeze(long),
@@ -200,6 +210,15 @@ impl World {
                 Some(ms) => ms,
                 None => return,
             },
+            Fault::NoPages(instance, shard, ms) => {
+                self.ledger.count("pages of one shard not read");
+                self.no_pages = Some((instance, shard));
+                ms
+            }
+            Fault::RefuseCancels(ms) => {
+                self.refuses_cancels = true;
+                ms
+            }
             Fault::LogClock(behind, ms) => {
                 self.ledger.count("append time stepped back");
                 self.log.clock_ms = behind;
@@ -261,6 +280,8 @@ impl World {
             Fault::NodesDown(nodes, _) => self.store.nodes.start(nodes),
             Fault::OneWay(..) | Fault::Apart(..) => self.store.nodes.join(),
             Fault::GuardRail(_) => self.guard_rail = false,
+            Fault::NoPages(..) => self.no_pages = None,
+            Fault::RefuseCancels(_) => self.refuses_cancels = false,
             Fault::LogClock(..) => self.log.clock_ms = 0,
             Fault::At(..)
             | Fault::Wipe(..)
@@ -337,6 +358,7 @@ impl World {
         self.healing = true;
         self.store_away = false;
         self.guard_rail = false;
+        (self.no_pages, self.refuses_cancels) = (None, false);
         self.log.away = false;
         self.log.clock_ms = 0;
         self.store.nodes.join();

@@ -6,6 +6,7 @@ use dueline::model::{Boot, Shard};
 use crate::ledger::BASE;
 use crate::operation::{LogOp, StoreOp};
 use crate::store::owners::Change;
+use crate::trap::UNTIL_IT_WAKES;
 use crate::world::{Addr, Event, Reading, World};
 
 /// How long a commit takes to the coordinator.
@@ -96,7 +97,11 @@ impl World {
     }
 
     fn ask_store(&mut self, from: Addr, op: StoreOp) {
-        let ms = self.way() + std::mem::take(&mut self.held_up);
+        let held_up = std::mem::take(&mut self.held_up);
+        if held_up == UNTIL_IT_WAKES {
+            return self.hold(from.instance, Event::Store(from, op));
+        }
+        let ms = self.way() + held_up;
         self.after(ms, Event::Store(from, op));
     }
 

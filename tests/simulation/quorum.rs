@@ -6,7 +6,9 @@
 use std::sync::Arc;
 
 use dueline::engine::{Failure, Input, KeyLookup};
-use dueline::model::{EventRow, Fact, OwnerRow, Payload, Place, PointerPage, PointerRange, Row, Shard};
+use dueline::model::{
+    Decision, EventRow, Fact, OwnerRow, Payload, Place, PointerPage, PointerRange, Row, Shard,
+};
 use dueline::planted;
 
 use crate::ledger::BASE;
@@ -50,6 +52,11 @@ impl World {
             let refused = Failure::Misconfigured("a guard rail".into());
             let (StoreOp::Write(ticket, _) | StoreOp::WriteRest(ticket, _)) = op else { return };
             return self.answer(from, Input::Written(ticket, Err(refused)));
+        }
+        if let StoreOp::Slice(ticket, ..) = op
+            && self.no_pages == Some((from.instance, from.shard))
+        {
+            return self.answer(from, Input::Sliced(ticket, Err(away())));
         }
         let reached = self.store.nodes.reach(dc, &mut self.rng).filter(|_| fate != Fate::Lost);
         let answer = reached.and_then(|reached| self.carry_out(from, &op, reached, fate));
@@ -187,9 +194,14 @@ impl World {
         reached: Reached,
         fate: Fate,
     ) -> Option<Answer> {
-        if let Some(index) = rows.iter().position(is_unstorable) {
+        let cancels = self.refuses_cancels;
+        let is_refused = |row: &Row| is_unstorable(row) || (cancels && says_cancelled(row));
+        if let Some(index) = rows.iter().position(is_refused) {
             self.ledger.count("row refused by the store");
-            let taken = rows.iter().filter(|row| !is_unstorable(row) && self.rng.chance(700));
+            if says_cancelled(&rows[index]) {
+                self.ledger.count("row refused after its mark");
+            }
+            let taken = rows.iter().filter(|row| !is_refused(row) && self.rng.chance(700));
             let taken: Vec<Row> = taken.cloned().collect();
             self.spread_rows(&taken.into(), reached, fate);
             let refused = Failure::RowRefused(index, "too large".into());
@@ -342,6 +354,10 @@ fn is_unstorable(row: &Row) -> bool {
     let Row::Fact(row) = row else { return false };
     let Fact::Task { content, .. } = &row.fact else { return false };
     matches!(&content.payload, Payload::Inline(bytes) if bytes.starts_with(crate::handlers::UNSTORABLE))
+}
+
+fn says_cancelled(row: &Row) -> bool {
+    matches!(row, Row::Event(row) if row.decision == Decision::Cancelled)
 }
 
 enum Answer {

@@ -1,7 +1,7 @@
 //! Events that are rare and matter: the default seeds have to meet each of them, or the simulation has become too kind.
 
 /// Their names, as they are counted.
-pub(crate) const RARE: [&str; 83] = [
+pub(crate) const RARE: [&str; 86] = [
     "takeover with open attempt",
     "unknown bump that applied",
     "unknown release that applied",
@@ -79,6 +79,9 @@ pub(crate) const RARE: [&str; 83] = [
     "blow at a start of a task known by pointer",
     "blow at a mark",
     "blow at an answer that it is too late",
+    "blow at a page of tasks that are not ready",
+    "pages of one shard not read",
+    "row refused after its mark",
     "shard given away while its owner was frozen",
     "shard contested while its owner was frozen",
     "handler refused a good token",

@@ -2,8 +2,9 @@
 //! things that go wrong one after the other, each of which is common and which do harm only in this order.
 
 use dueline::engine::{CallOrder, Effect};
-use dueline::model::{Decision, Fact, FactRow, Place, Row, Shard, Started};
+use dueline::model::{Decision, Fact, FactRow, Place, QueueName, Row, Shard, Started, Wall, home_shard};
 
+use crate::ledger::BASE;
 use crate::nemesis::Fault;
 use crate::world::{Addr, Event, World};
 
@@ -31,6 +32,8 @@ pub(crate) enum Moment {
     Mark,
     /// The answer that it is too late.
     TooLate,
+    /// A page of tasks of which none is ready for a while.
+    Ahead,
 }
 
 /// What falls then.
@@ -59,6 +62,19 @@ pub(crate) enum Blow {
     Overtake,
     /// The call takes long, its task is to be moved, and who answers that it is too late is killed.
     Edit,
+    /// Pages of its shard are not answered until tasks of the next are ready, and for so long after that. A call that begins
+    /// shortly before they are is cut in on.
+    Starve(u64),
+    /// The call takes long. At once tasks come that stand behind its own in its queue, and at this time some that stand before
+    /// those.
+    CutIn(u64),
+    /// The call takes long, the log's clock is set back, tasks come that lie before its own, of its queue and of others, and
+    /// the shard moves.
+    Overfill,
+    /// For so long the store takes no row that says that a task was cancelled, and meanwhile the instance is killed.
+    Refuse(u64),
+    /// It is frozen for so long, the request leaves when it wakes, and while another takes over the brokers are gone.
+    Sleep(u64),
 }
 
 /// Moments at which any of the first blows may fall.
@@ -77,6 +93,10 @@ pub(crate) struct Heir {
 
 /// An attempt that has so long is still worth a call when its owner was frozen until the next had read, in milliseconds.
 const LONG_MS: i64 = 18_000;
+/// A request is held up until its instance, which is frozen, wakes.
+pub(crate) const UNTIL_IT_WAKES: u64 = u64::MAX;
+/// A page is ahead when it begins so long after now, in milliseconds.
+const AHEAD_MS: i64 = 3_000;
 /// A task that was due so long before it came is overdue, in milliseconds.
 const OVERDUE_MS: i64 = 1_000;
 
@@ -104,6 +124,7 @@ impl Moment {
             Moment::LateStart => "blow at a start of a task known by pointer",
             Moment::Mark => "blow at a mark",
             Moment::TooLate => "blow at an answer that it is too late",
+            Moment::Ahead => "blow at a page of tasks that are not ready",
         }
     }
 
@@ -146,6 +167,9 @@ impl World {
             | (Moment::Read, Effect::ReadOwner)
             | (Moment::Bump, Effect::Bump { .. })
             | (Moment::Progress, Effect::WriteProgress { .. }) => true,
+            (Moment::Ahead, Effect::Slice(_, first, _)) => {
+                first.ready_at.0 > BASE + self.now as i64 + AHEAD_MS
+            }
             (Moment::OverdueCall, Effect::Call(order)) => order.due_at.0 + OVERDUE_MS < order.ready_at.0,
             (Moment::LateCall, Effect::Call(order)) => self.is_late(shard, order.place),
             (Moment::LateStart, Effect::Write(_, rows)) => {
@@ -206,8 +230,66 @@ impl World {
                     self.send_meanwhile(at, blow, order);
                 }
             }
+            Blow::CutIn(cut_in_at) => {
+                if let Effect::Call(order) = effect {
+                    self.cut_in(at, order, cut_in_at);
+                }
+            }
+            Blow::Overfill => {
+                if let Effect::Call(order) = effect {
+                    self.overfill(at, order);
+                }
+            }
+            Blow::Starve(ms) => {
+                if let Effect::Slice(_, first, _) = effect {
+                    self.starve(at, *first, ms);
+                }
+            }
+            Blow::Refuse(ms) => {
+                self.after(0, Event::Fault(Fault::RefuseCancels(ms)));
+                let killed = self.rng.range(20, ms);
+                self.after(killed, Event::Fault(Fault::Crash(n, 10_000)));
+            }
+            Blow::Sleep(ms) => {
+                self.after(0, Event::Fault(Fault::Freeze(n, ms)));
+                let away = self.rng.range(8_000, 12_500);
+                self.after(away, Event::Fault(Fault::LogAway(ms)));
+                return UNTIL_IT_WAKES;
+            }
         }
         0
+    }
+
+    fn starve(&mut self, at: Addr, first: Place, ms: u64) {
+        let ready = (first.ready_at.0 - BASE - self.now as i64).max(0) as u64;
+        self.after(0, Event::Fault(Fault::NoPages(at.instance, at.shard, ready + ms)));
+        let cut_in = Blow::CutIn(self.now + ready + self.rng.range(200, 900));
+        let before = self.rng.range(500, 2_000);
+        self.after(ready - before, Event::Fault(Fault::At(at.instance, Moment::Call, cut_in)));
+    }
+
+    fn cut_in(&mut self, at: Addr, order: &CallOrder, cut_in_at: u64) {
+        self.handlers.slow_down(at, order.token.sequence);
+        let now = Wall(BASE + self.now as i64);
+        let behind = self.workload.due_before(self.now, &order.key.queue, now.plus_ms(600));
+        self.after(1, Event::Send(behind));
+        let before = self.workload.due_before(self.now, &order.key.queue, order.due_at);
+        self.after(cut_in_at.saturating_sub(self.now), Event::Send(before));
+    }
+
+    fn overfill(&mut self, at: Addr, order: &CallOrder) {
+        self.handlers.slow_down(at, order.token.sequence);
+        let behind = -(self.rng.range(5_000, 20_000) as i64);
+        self.after(0, Event::Fault(Fault::LogClock(behind, 3_000)));
+        let is_home = |queue: &QueueName| home_shard(queue, self.setup.shards) == at.shard;
+        let queues: Vec<QueueName> = self.workload.queues().filter(is_home).collect();
+        for queue in queues {
+            let mut records = self.workload.due_before(self.now, &queue, order.due_at);
+            records.truncate(if queue == order.key.queue { 30 } else { 2 });
+            self.after(5, Event::Send(records));
+        }
+        let moved = self.rng.range(300, 1_200);
+        self.after(moved, Event::Fault(Fault::Move(at.shard.0)));
     }
 
     fn usurp(&mut self, at: Addr, ms: u64) {

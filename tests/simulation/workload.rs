@@ -23,6 +23,10 @@ pub(crate) fn handler(number: u64) -> HandlerName {
     HandlerName::new(&format!("h{number}")).expect("a short name")
 }
 
+fn queue(number: u64) -> QueueName {
+    QueueName::new(&format!("q{number}")).expect("a short name")
+}
+
 /// An id that was used, and the last event that used it.
 #[derive(Clone, Debug)]
 struct Used {
@@ -72,6 +76,11 @@ impl Workload {
         }
     }
 
+    /// The queues there are.
+    pub(crate) fn queues(&self) -> impl Iterator<Item = QueueName> {
+        (0..self.queues).map(queue)
+    }
+
     /// Tasks of a queue, due shortly before a time.
     pub(crate) fn due_before(&mut self, now: u64, queue: &QueueName, due: Wall) -> Vec<Sending> {
         let count = self.rng.range(6, 30);
@@ -98,7 +107,7 @@ impl Workload {
     /// An event whose row the store does not take.
     fn unstorable(&mut self, now: u64) -> Sending {
         let number = self.number();
-        let queue = QueueName::new(&format!("q{}", self.rng.below(self.queues))).expect("a short name");
+        let queue = queue(self.rng.below(self.queues));
         let id = TaskId::new(&format!("u{number}")).expect("a short name");
         let mut sending = self.scheduling(now, Some(queue), Some(id), OnConflict::Replace, number);
         if let Verb::Schedule(_, content) = &mut sending.event.verb {
@@ -112,7 +121,7 @@ impl Workload {
             return self.unstorable(now);
         }
         let number = self.number();
-        let queue = QueueName::new(&format!("q{}", self.rng.below(self.queues))).expect("a short name");
+        let queue = queue(self.rng.below(self.queues));
         let id = TaskId::new(&format!("t{number}")).expect("a short name");
         let (queue, id) = match self.rng.below(20) {
             0..=2 => (Some(queue), None),
@@ -173,7 +182,7 @@ impl Workload {
     /// A cancel of an id that is to be scheduled later, or of one that was made from coordinates.
     fn on_unknown(&mut self) -> Sending {
         let number = self.number();
-        let queue = QueueName::new(&format!("q{}", self.rng.below(self.queues))).expect("a short name");
+        let queue = queue(self.rng.below(self.queues));
         if self.rng.chance(300) {
             let id = format!("0-{}-{}", self.rng.below(3), self.rng.below(60));
             let event = self.event(Some(queue), Some(TaskId::new(&id).expect("short")), Verb::Cancel);

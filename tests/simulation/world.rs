@@ -127,6 +127,10 @@ pub(crate) struct World {
     pub(crate) store_away: bool,
     /// The store refuses all writes.
     pub(crate) guard_rail: bool,
+    /// Pages of this shard's tasks are not answered to this instance.
+    pub(crate) no_pages: Option<(usize, Shard)>,
+    /// The store takes no row that says that a task was cancelled.
+    pub(crate) refuses_cancels: bool,
     pub(crate) log: Log,
     pub(crate) group: Group,
     pub(crate) handlers: Handlers,
@@ -157,6 +161,8 @@ impl World {
             store,
             store_away: false,
             guard_rail: false,
+            no_pages: None,
+            refuses_cancels: false,
             log: Log::new(setup.shards),
             group: Group::default(),
             handlers: Handlers::default(),

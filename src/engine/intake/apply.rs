@@ -37,13 +37,12 @@ impl Engine {
         self.intake.overlay.insert(row.key.clone(), (batch.id, row));
     }
 
-    /// All items of a batch are decided: its rows go to the store.
+    /// All items of a batch are decided: its rows may go to the store.
     pub(super) fn decided(&mut self, index: usize) {
         let batch = &mut self.intake.batches[index];
         let (id, keys) = (batch.id, batch.overlay_keys());
         self.intake.overlay_log.push_back((id, keys));
         self.drop_overlay();
-        self.write_next_group(index);
     }
 
     /// Forgets overlay rows that every look-up still out was sent after.
@@ -61,18 +60,29 @@ impl Engine {
         }
     }
 
-    pub(super) fn write_next_group(&mut self, index: usize) {
-        let batch = &mut self.intake.batches[index];
-        let id = batch.id;
-        if let Some(rows) = batch.take_group() {
+    /// Sends what is to be written next of each batch. Only under the lease: a further group rests on the one before it,
+    /// and that counts for the next owner only when it was on record before the lease ended.
+    pub(super) fn write_groups(&mut self) {
+        let ready = self.intake.batches.iter_mut().filter(|batch| batch.is_decided() && !batch.writing);
+        let groups: Vec<(u64, Vec<Row>)> =
+            ready.filter_map(|batch| Some((batch.id, batch.take_group()?))).collect();
+        for (id, rows) in groups {
             self.write_batch(id, rows);
         }
     }
 
     pub(in crate::engine) fn batch_written(&mut self, id: u64) {
-        let Some(index) = self.intake.batches.iter().position(|batch| batch.id == id) else { return };
-        self.intake.batches[index].writing = false;
-        self.write_next_group(index);
+        let Some(batch) = self.intake.batches.iter_mut().find(|batch| batch.id == id) else { return };
+        batch.writing = false;
+        if planted!(GroupWithoutLease) {
+            self.write_groups();
+        }
+    }
+
+    /// Whether the mark of the event that a row belongs to may be on record: then its event cannot be rejected any more.
+    pub(in crate::engine) fn mark_is_out(&self, id: u64, row: &Row) -> bool {
+        let batch = self.intake.batches.iter().find(|batch| batch.id == id);
+        batch.is_some_and(|batch| batch.mark_is_out(row)) && !planted!(RefusedAfterItsMark)
     }
 
     /// The store takes other rows, not this one: its event is rejected, the rest of the batch goes on.
@@ -80,8 +90,7 @@ impl Engine {
         let Some(index) = self.intake.batches.iter().position(|batch| batch.id == id) else { return };
         let batch = &mut self.intake.batches[index];
         let Some(version) = rows.get(refused).map(rows::version_of) else {
-            batch.put_back(rows.to_vec());
-            return self.write_next_group(index);
+            return batch.put_back(rows.to_vec());
         };
         let rest = rows.iter().filter(|row| rows::version_of(row) != version);
         let mut rest: Vec<Row> = rest.cloned().collect();
@@ -91,8 +100,8 @@ impl Engine {
             // Its event may be on record already: then it stands for a task that never runs.
             rest.push(rows::mark_row(self.options.shard, task.place, version, MarkKind::Cancelled));
         }
+        batch.forget_rows(version);
         batch.put_back(rest);
-        batch.forget_mark(version);
         if let Some(task) = task {
             self.intake.fresh.remove(&task.place);
         }
@@ -102,7 +111,6 @@ impl Engine {
         }
         let detail = format!("the store refuses it: {detail}");
         self.reject(index, version.offset(), Rejection { reason: RejectReason::RefusedByStore, detail });
-        self.write_next_group(index);
     }
 
     pub(in crate::engine) fn facts_read(

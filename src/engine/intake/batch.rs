@@ -333,25 +333,34 @@ impl Batch {
             others.extend(events);
             in_requests(&others).collect()
         });
-        if groups.is_empty() {
-            groups.extend(in_requests(&std::mem::take(&mut self.last_rows)));
-        }
-        if groups.is_empty() {
-            groups.extend(in_requests(&std::mem::take(&mut self.after_marks)));
-        }
-        while let Some(rows) = groups.pop_front() {
-            if !rows.is_empty() {
-                self.writing = true;
-                return Some(rows);
+        loop {
+            while let Some(rows) = groups.pop_front() {
+                if !rows.is_empty() {
+                    self.writing = true;
+                    return Some(rows);
+                }
             }
+            let next = [&mut self.last_rows, &mut self.after_marks].into_iter().find(|rows| !rows.is_empty());
+            groups.extend(in_requests(&std::mem::take(next?)));
         }
-        None
     }
 
-    /// The store does not take the rows of an event: what its task would have taken the place of stays.
-    pub(super) fn forget_mark(&mut self, version: Version) {
-        self.last_rows.retain(|row| rows::version_of(row) != version);
-        self.after_marks.retain(|row| rows::version_of(row) != version);
+    /// The store does not take a row of an event: the others that wait are not sent, and what its task would have taken the
+    /// place of stays.
+    pub(super) fn forget_rows(&mut self, version: Version) {
+        let others = |row: &Row| rows::version_of(row) != version;
+        self.last_rows.retain(others);
+        self.after_marks.retain(others);
+        self.groups.iter_mut().flatten().for_each(|rows| rows.retain(others));
+    }
+
+    /// Whether a row is of an event with a mark that was sent in an earlier request.
+    pub(super) fn mark_is_out(&self, row: &Row) -> bool {
+        let version = rows::version_of(row);
+        let is_mark = |row: &Row| rows::is_mark(row) && rows::version_of(row) == version;
+        let waiting = self.groups.iter().flatten().flatten().chain(&self.other_rows).chain(&self.last_rows);
+        let has_mark = |item: &Item| item.record.offset == version.offset() && item.mark.is_some();
+        !is_mark(row) && self.items.iter().any(has_mark) && !waiting.into_iter().any(is_mark)
     }
 
     pub(super) fn put_back(&mut self, rows: Vec<Row>) {

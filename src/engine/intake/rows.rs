@@ -22,6 +22,11 @@ pub(super) fn version_of(row: &Row) -> Version {
     }
 }
 
+/// Whether a row is the mark on a task that is cancelled, replaced or moved.
+pub(super) fn is_mark(row: &Row) -> bool {
+    matches!(row, Row::Fact(FactRow { fact: Fact::Superseded { .. }, .. }))
+}
+
 pub(super) fn event_row(item: &Item, version: Version, plan: &Plan, epoch: Epoch, shard: Shard) -> EventRow {
     let (event, key) = item.event_and_key();
     EventRow {

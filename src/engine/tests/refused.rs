@@ -2,7 +2,9 @@
 
 use super::rig::Rig;
 use crate::engine::fold;
-use crate::model::{TaskContent, TaskState, Version};
+use crate::engine::view::Pause;
+use crate::engine::{Failure, Input};
+use crate::model::{Decision, Fact, FactRow, Row, TaskContent, TaskState, Verb, Version};
 
 fn refused(content: TaskContent) -> TaskContent {
     TaskContent { priority: 9, ..content }
@@ -32,4 +34,98 @@ fn a_replacement_that_was_refused_leaves_the_task_it_was_to_replace() {
     rig.run(15_000);
     assert_eq!(rig.called(), ["a"]);
     assert_eq!(rig.calls[0].content.priority, 5);
+}
+
+#[test]
+fn a_cancel_that_is_refused_after_its_mark_stands_is_not_rejected() {
+    let mut rig = Rig::running();
+    rig.schedule("q", "a", 20_000);
+    rig.schedule("q", "b", 20_000);
+    rig.refused_cancels = true;
+    rig.append("q", "a", Verb::Cancel);
+    rig.run(5_000);
+    assert_eq!(rig.decisions(), [Decision::Scheduled; 2]);
+    assert_eq!(rig.engine.shard_view(rig.now().boot).paused, Some(Pause::StoreMisconfigured));
+    rig.refused_cancels = false;
+    rig.run(5_000);
+    assert_eq!(rig.decisions().last(), Some(&Decision::Cancelled), "not: rejected");
+    assert_eq!(rig.engine.shard_view(rig.now().boot).paused, None);
+    rig.take_over(2);
+    rig.run(9_000);
+    assert_eq!(rig.called(), ["b"]);
+}
+
+#[test]
+fn what_rests_on_a_mark_waits_for_the_lease() {
+    let mut rig = Rig::running();
+    rig.schedule("q", "a", 60_000);
+    rig.held_writes = Some(Vec::new());
+    rig.append("q", "a", Verb::Cancel);
+    let mark = rig.held_writes.take().expect("the mark is sent");
+    assert_eq!(mark.len(), 1);
+    rig.no_owner = true;
+    rig.run(10_000);
+    rig.held_writes = Some(Vec::new());
+    rig.store(&mark[0].1);
+    rig.give(Input::Written(mark[0].0, Ok(())));
+    rig.run(5_000);
+    assert_eq!(
+        rig.held_writes.as_ref().map(Vec::len),
+        Some(0),
+        "another may own the shard, and have run the task"
+    );
+    rig.no_owner = false;
+    rig.give(Input::OwnerRead(Ok(rig.owner.clone())));
+    rig.run(5_000);
+    rig.release_writes();
+    assert_eq!(rig.decisions(), [Decision::Scheduled, Decision::Cancelled]);
+}
+
+#[test]
+fn a_batch_that_failed_is_sent_again_under_the_lease_only() {
+    let mut rig = Rig::running();
+    rig.held_writes = Some(Vec::new());
+    rig.schedule("q", "a", 60_000);
+    let sent = rig.held_writes.replace(Vec::new()).expect("its rows are sent");
+    rig.no_owner = true;
+    rig.run(10_000);
+    for (ticket, _) in sent {
+        rig.give(Input::Written(ticket, Err(Rig::away())));
+    }
+    rig.run(5_000);
+    assert_eq!(rig.held_writes.as_ref().map(Vec::len), Some(0));
+    rig.no_owner = false;
+    rig.give(Input::OwnerRead(Ok(rig.owner.clone())));
+    rig.run(10_000);
+    rig.release_writes();
+    assert_eq!(rig.decisions(), [Decision::Scheduled]);
+}
+
+#[test]
+fn a_request_of_which_nothing_is_left_does_not_hold_up_the_rest() {
+    let mut rig = Rig::running();
+    rig.refused_priority = Some(9);
+    rig.schedule("q", "b", 30_000);
+    rig.held_writes = Some(Vec::new());
+    rig.schedule_with("q", "a", 20_000, refused);
+    rig.schedule("q", "c", 20_000);
+    rig.append("q", "b", Verb::Cancel);
+    let of_a = |row: &Row| match row {
+        Row::Fact(FactRow { fact: Fact::Task { content, .. }, .. }) => content.priority == 9,
+        _ => false,
+    };
+    for (ticket, rows) in rig.held_writes.take().expect("rows are sent") {
+        if let Some(index) = rows.iter().position(of_a) {
+            let refused = Failure::RowRefused(index, "too large".into());
+            rig.give(Input::Written(ticket, Err(refused)));
+        } else {
+            rig.store(&rows);
+            rig.give(Input::Written(ticket, Ok(())));
+        }
+    }
+    rig.run(5_000);
+    assert_eq!(rig.engine.next_offset(), 4);
+    rig.take_over(2);
+    rig.run(15_000);
+    assert_eq!(rig.called(), ["c"]);
 }

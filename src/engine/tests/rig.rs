@@ -66,6 +66,8 @@ pub(super) struct Rig {
     pub(super) page_rows: usize,
     /// The store takes no task of this priority.
     pub(super) refused_priority: Option<u8>,
+    /// The store takes no row of a cancel's event.
+    pub(super) refused_cancels: bool,
     hashes: u128,
 }
 
@@ -118,6 +120,7 @@ impl Rig {
             stopped: false,
             page_rows: 2_000,
             refused_priority: None,
+            refused_cancels: false,
             hashes: 0,
         }
     }
@@ -332,8 +335,13 @@ impl Rig {
     }
 
     fn refuses(&self, row: &Row) -> bool {
-        let Row::Fact(FactRow { fact: Fact::Task { content, .. }, .. }) = row else { return false };
-        self.refused_priority == Some(content.priority)
+        match row {
+            Row::Fact(FactRow { fact: Fact::Task { content, .. }, .. }) => {
+                self.refused_priority == Some(content.priority)
+            }
+            Row::Event(row) => self.refused_cancels && row.decision == Decision::Cancelled,
+            Row::Fact(_) | Row::Payload(_) | Row::Pointer(_) | Row::LateQueue(_) => false,
+        }
     }
 
     pub(super) fn end(&self) -> LogEnd {
