@@ -14,7 +14,7 @@ use crate::clock::{rfc3339, wall_ms};
 use crate::plan::{Plan, Scenario};
 use crate::say;
 use crate::stage::Stage;
-use crate::takeover::{self, Distribution};
+use crate::takeover::{self, Distribution, Spread};
 
 /// Violations that are shown; the history has them all.
 const SHOWN_MAX: usize = 10;
@@ -52,6 +52,8 @@ struct Summary {
     duplicates: BTreeMap<&'static str, u64>,
     /// The shard that nobody said to run for longest, and for how long, in milliseconds.
     longest_silence: Option<(u32, i64)>,
+    /// How long nobody said to run a shard when its epoch changed.
+    hand_overs: Option<Spread>,
     takeovers: Option<Distribution>,
     clean: bool,
 }
@@ -77,6 +79,7 @@ impl Report {
         };
         let late = |gap_ms: Option<i64>| gap_ms.is_none_or(|gap_ms| gap_ms > takeover::BOUND_MS);
         let over_bound = stage.takeovers.iter().filter(|one| late(one.gap_ms)).count();
+        let mut hand_overs = stage.watch.hand_overs();
         let word = |rule: &Rule| rule.word();
         let violations = Rule::ALL.iter().map(|rule| (word(rule), judged.violations(*rule)));
         let summary = Summary {
@@ -97,6 +100,7 @@ impl Report {
             violations: violations.filter(|(_, count)| *count > 0).collect(),
             duplicates: judged.duplicates.clone(),
             longest_silence: stage.watch.longest_silence(),
+            hand_overs: Spread::of(&mut hand_overs),
             takeovers: takeovers.clone(),
             clean: judged.is_clean() && over_bound == 0,
         };
@@ -111,7 +115,11 @@ impl Report {
         if let Some(takeovers) = &self.takeovers {
             say::data(takeovers.text())?;
         }
-        let Summary { scenario, seed, commit, events, calls, clean, longest_silence, .. } = &self.summary;
+        let Summary { scenario, seed, commit, events, calls, clean, longest_silence, hand_overs, .. } =
+            &self.summary;
+        if let Some(spread) = hand_overs {
+            say::data(format_args!("without a running owner when a shard changed hands: {spread}"))?;
+        }
         if let Some((shard, ms)) = longest_silence {
             say::data(format_args!(
                 "longest time in which nobody said to run a shard: {ms} ms, shard {shard}"

@@ -2,7 +2,7 @@
 //! shard until another process first says that it runs it, under a higher epoch. The time that an answer takes, and up to
 //! one interval between two questions, are in it.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::io::{BufRead, Write};
 use std::path::Path;
 
@@ -93,15 +93,40 @@ pub(crate) fn kills(ledger: &[Takeover]) -> u32 {
     ledger.iter().map(|line| line.kill + 1).max().unwrap_or(0)
 }
 
+/// How times are spread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Spread {
+    pub(crate) p50_ms: i64,
+    pub(crate) p90_ms: i64,
+    pub(crate) p99_ms: i64,
+    pub(crate) max_ms: i64,
+}
+
+impl Spread {
+    /// Sorts the times. `None` when there are none.
+    pub(crate) fn of(times: &mut [i64]) -> Option<Spread> {
+        times.sort_unstable();
+        let max_ms = *times.last()?;
+        // The least value that the given share of all does not exceed.
+        let at_share = |share: usize| times[(times.len() * share).div_ceil(100).max(1) - 1];
+        Some(Spread { p50_ms: at_share(50), p90_ms: at_share(90), p99_ms: at_share(99), max_ms })
+    }
+}
+
+impl fmt::Display for Spread {
+    fn fmt(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Spread { p50_ms, p90_ms, p99_ms, max_ms } = self;
+        write!(text, "p50 {p50_ms} ms, p90 {p90_ms} ms, p99 {p99_ms} ms, max {max_ms} ms")
+    }
+}
+
 /// The distribution of gaps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Distribution {
     pub(crate) kills: u32,
     pub(crate) shards: usize,
-    pub(crate) p50_ms: i64,
-    pub(crate) p90_ms: i64,
-    pub(crate) p99_ms: i64,
-    pub(crate) max_ms: i64,
+    #[serde(flatten)]
+    pub(crate) spread: Spread,
     pub(crate) bound_ms: i64,
     /// Shards whose gap was longer than the bound.
     pub(crate) over_bound: usize,
@@ -115,11 +140,8 @@ impl Distribution {
     /// `None` when there is nothing to tell of.
     pub(crate) fn of(ledger: &[Takeover]) -> Option<Distribution> {
         let mut gaps: Vec<i64> = ledger.iter().filter_map(|line| line.gap_ms).collect();
-        gaps.sort_unstable();
-        let max_ms = *gaps.last()?;
-        // The least value that the given share of all does not exceed.
-        let at_share = |share: usize| gaps[(gaps.len() * share).div_ceil(100).max(1) - 1];
-        let mut histogram = vec![0; usize::try_from(max_ms / BAR_MS).unwrap_or(0) + 1];
+        let spread = Spread::of(&mut gaps)?;
+        let mut histogram = vec![0; usize::try_from(spread.max_ms / BAR_MS).unwrap_or(0) + 1];
         for gap in &gaps {
             if let Some(bar) = usize::try_from(gap / BAR_MS).ok().and_then(|bar| histogram.get_mut(bar)) {
                 *bar += 1;
@@ -128,10 +150,7 @@ impl Distribution {
         Some(Distribution {
             kills: kills(ledger),
             shards: ledger.len(),
-            p50_ms: at_share(50),
-            p90_ms: at_share(90),
-            p99_ms: at_share(99),
-            max_ms,
+            spread,
             bound_ms: BOUND_MS,
             over_bound: gaps.iter().filter(|gap| **gap > BOUND_MS).count(),
             never: ledger.len() - gaps.len(),
@@ -141,12 +160,9 @@ impl Distribution {
 
     /// For people.
     pub(crate) fn text(&self) -> String {
-        let Distribution {
-            kills, shards, p50_ms, p90_ms, p99_ms, max_ms, bound_ms, over_bound, never, ..
-        } = self;
+        let Distribution { kills, shards, spread, bound_ms, over_bound, never, .. } = self;
         let mut text = format!(
-            "without a running owner after {kills} kills, {shards} shards: p50 {p50_ms} ms, p90 {p90_ms} ms, \
-             p99 {p99_ms} ms, max {max_ms} ms; bound {bound_ms} ms, over it {over_bound}, never {never}"
+            "without a running owner after {kills} kills, {shards} shards: {spread}; bound {bound_ms} ms, over it {over_bound}, never {never}"
         );
         let highest = self.histogram.iter().copied().max().unwrap_or(1).max(1);
         let first = self.histogram.iter().position(|count| *count > 0).unwrap_or(0);

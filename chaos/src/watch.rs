@@ -72,6 +72,7 @@ struct Heard {
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     heard: BTreeMap<u32, Heard>,
+    hand_overs: Vec<i64>,
     now: BTreeMap<String, (i64, Vec<View>)>,
     changes: Vec<Change>,
     owned: Vec<Owned>,
@@ -96,6 +97,9 @@ impl Seen {
         let epoch = view.epoch;
         let first = Heard { epoch, last_us: at_us, longest_us: 0 };
         let heard = self.heard.entry(view.shard).or_insert(first);
+        if epoch > heard.epoch {
+            self.hand_overs.push((at_us - heard.last_us) / 1_000);
+        }
         if epoch >= heard.epoch {
             let longest_us = heard.longest_us.max(at_us - heard.last_us);
             *heard = Heard { epoch, last_us: at_us, longest_us };
@@ -281,6 +285,11 @@ impl Watch {
         self.seen().longest_silence()
     }
 
+    /// For each change of a shard's epoch, how long nobody said to run it, in milliseconds.
+    pub(crate) fn hand_overs(&self) -> Vec<i64> {
+        self.seen().hand_overs.clone()
+    }
+
     /// Lines for the history.
     pub(crate) fn lines(&self) -> (Vec<Owned>, Vec<Rested>) {
         let seen = self.seen();
@@ -358,6 +367,7 @@ mod tests {
         }
         seen.take("i-1", "i-1#1", 16_000_000, 0, vec![view(1, 9, "lapsed", 9)]);
         assert_eq!(seen.longest_silence().map(|(_, longest_ms)| longest_ms), Some(12_000));
+        assert_eq!(seen.hand_overs, [12_000, 12_000], "one of each shard");
     }
 
     #[test]

@@ -40,7 +40,7 @@ fn shares_are_those_of_the_sorted_gaps() {
     let ledger: Vec<Takeover> = (1..=100).rev().map(|n| closed(n as u32 - 1, n * 160)).collect();
     let found = Distribution::of(&ledger).expect("something");
     assert_eq!((found.kills, found.shards, found.never), (100, 100, 0));
-    assert_eq!((found.p50_ms, found.p90_ms, found.p99_ms, found.max_ms), (8_000, 14_400, 15_840, 16_000));
+    assert_eq!(found.spread, Spread { p50_ms: 8_000, p90_ms: 14_400, p99_ms: 15_840, max_ms: 16_000 });
     assert_eq!(found.over_bound, 7, "15,040 ms and above");
     assert_eq!((found.histogram.len(), found.histogram.iter().sum::<usize>()), (17, 100));
     assert!(found.text().contains("p99 15840 ms"), "{}", found.text());
@@ -49,7 +49,7 @@ fn shares_are_those_of_the_sorted_gaps() {
 #[test]
 fn a_shard_that_nobody_took_is_told() {
     let found = Distribution::of(&[closed(0, 12_000), open(0, 1, 1)]).expect("something");
-    assert_eq!((found.shards, found.never, found.p50_ms), (2, 1, 12_000));
+    assert_eq!((found.shards, found.never, found.spread.p50_ms), (2, 1, 12_000));
     assert_eq!(Distribution::of(&[]), None);
 }
 
