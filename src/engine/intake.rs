@@ -19,6 +19,7 @@ use super::input::{Failure, Incoming};
 use super::{Engine, Stage};
 
 mod batch;
+mod item;
 mod judge;
 mod names;
 mod rows;
@@ -27,7 +28,8 @@ mod apply;
 mod freeze;
 mod produce;
 
-use batch::{Batch, Ground, LookupState};
+use batch::{Batch, LookupState};
+use item::Ground;
 
 /// The intake of a shard.
 #[derive(Debug, Default)]
@@ -215,11 +217,15 @@ impl Engine {
         if self.intake.seek_at.is_some_and(|at| at <= self.now.boot) && self.intake.reading {
             self.seek();
         }
-        self.form_batches();
         self.retry_batches();
-        self.decide_batches();
-        self.write_groups();
-        self.complete_batches();
+        loop {
+            self.form_batches();
+            self.decide_batches();
+            self.write_groups();
+            if !self.complete_batches() {
+                break;
+            }
+        }
         self.fetch_more();
     }
 
@@ -249,7 +255,9 @@ impl Engine {
                 decided_to: self.intake.decided_to.unwrap_or(u64::MAX),
             };
             let id = self.ticket();
-            let batch = Batch::form(id, &mut self.intake.inbox, &ground, self.intake.visible_batch);
+            let unsure = self.intake.batches.iter().flat_map(Batch::unsure).cloned().collect();
+            let formed = Batch::form(id, &mut self.intake.inbox, &ground, self.intake.visible_batch, unsure);
+            let Some(batch) = formed else { return };
             let lookups = batch.lookups();
             self.intake.batches.push_back(batch);
             if !lookups.is_empty() {

@@ -100,6 +100,7 @@ mod switch {
         ClockJumpIgnored "a boot clock that stood still is trusted",
         GroupWithoutLease "rows of events are sent, and sent again, without a lease",
         RefusedAfterItsMark "an event is rejected although its mark is on record",
+        RestsOnRefused "an event is decided by one before it that the store may still refuse",
         RefusedTokenIsFailure "a refused token counts as a failed attempt",
     }
 

@@ -43,7 +43,7 @@ pub enum Pause {
     Memory,
     /// The store does not answer.
     StoreUnavailable,
-    /// The store refuses everybody until a person helps.
+    /// The store refuses everything, or what cannot be rejected any more, until a person helps.
     StoreMisconfigured,
     /// The log does not answer.
     LogUnavailable,

@@ -165,12 +165,19 @@ impl Engine {
     pub(super) fn written(&mut self, ticket: u64, written: Result<(), Failure>) {
         let now = self.now.boot;
         let Some(request) = self.writes.requests.get(&ticket) else { return };
+        let (rows, purpose) = (request.rows.clone(), request.purposes.first().copied());
+        if let Some(Purpose::Batch(batch)) = purpose {
+            let refused = match &written {
+                Err(Failure::RowRefused(index, _)) if request.tries == 0 => Some(*index),
+                Ok(()) | Err(_) => None,
+            };
+            self.marks_are_out(batch, &rows, refused);
+        }
         let failure = match written {
             Ok(()) => return self.acknowledge(ticket),
             Err(failure) => failure,
         };
-        let rows = request.rows.clone();
-        if let Some(Purpose::Batch(batch)) = request.purposes.first().copied()
+        if let Some(Purpose::Batch(batch)) = purpose
             && let Some((index, detail)) = self.refused_row(batch, &rows, &failure)
         {
             self.writes.requests.remove(&ticket);
@@ -184,14 +191,14 @@ impl Engine {
         self.trouble("store write", &failure);
     }
 
-    /// The row of a batch for which its event is to be rejected. When the event's mark may be on record it is not: the task
-    /// that it stops is stopped, and whoever runs the store has to make it take the rest.
+    /// The row of a batch for which its event is to be rejected, which only an owner may do. When the event's mark may be on
+    /// record it is not: the task that it stops is stopped, and whoever runs the store has to make it take the rest.
     fn refused_row<'a>(&self, batch: u64, rows: &[Row], failure: &'a Failure) -> Option<(usize, &'a str)> {
         match failure {
             Failure::Misconfigured(detail) if planted!(GuardRailRejects) => Some((0, detail)),
-            Failure::RowRefused(index, detail) => {
-                let is_late = rows.get(*index).is_some_and(|row| self.mark_is_out(batch, row));
-                (!is_late).then_some((*index, detail))
+            Failure::RowRefused(index, detail) if self.ownership.valid(self.now.boot) => {
+                let has_to = rows.get(*index).is_some_and(|row| self.has_to_be_stored(batch, row));
+                (!has_to).then_some((*index, detail))
             }
             _ => None,
         }

@@ -44,8 +44,8 @@ pub(crate) enum Fault {
     GuardRail(u64),
     /// Pages of a shard's tasks are not answered to this instance.
     NoPages(usize, Shard, u64),
-    /// The store takes no row that says that a task was cancelled.
-    RefuseCancels(u64),
+    /// The store takes no row that says that a task was cancelled, replaced or moved.
+    RefuseAnswers(u64),
     /// The log's leader has a clock that is behind.
     LogClock(i64, u64),
     /// An instance's system clock is set.
@@ -73,7 +73,7 @@ impl Fault {
             Fault::Wipe(..) => "replica wiped",
             Fault::GuardRail(_) => "guard rail",
             Fault::NoPages(..) => "pages not read",
-            Fault::RefuseCancels(_) => "cancels refused",
+            Fault::RefuseAnswers(_) => "answers refused",
             Fault::LogClock(..) => "log clock behind",
             Fault::WallStep(..) => "clock step",
         }
@@ -215,8 +215,8 @@ impl World {
                 self.no_pages = Some((instance, shard));
                 ms
             }
-            Fault::RefuseCancels(ms) => {
-                self.refuses_cancels = true;
+            Fault::RefuseAnswers(ms) => {
+                self.refuses_answers = true;
                 ms
             }
             Fault::LogClock(behind, ms) => {
@@ -281,7 +281,7 @@ impl World {
             Fault::OneWay(..) | Fault::Apart(..) => self.store.nodes.join(),
             Fault::GuardRail(_) => self.guard_rail = false,
             Fault::NoPages(..) => self.no_pages = None,
-            Fault::RefuseCancels(_) => self.refuses_cancels = false,
+            Fault::RefuseAnswers(_) => self.refuses_answers = false,
             Fault::LogClock(..) => self.log.clock_ms = 0,
             Fault::At(..)
             | Fault::Wipe(..)
@@ -358,7 +358,7 @@ impl World {
         self.healing = true;
         self.store_away = false;
         self.guard_rail = false;
-        (self.no_pages, self.refuses_cancels) = (None, false);
+        (self.no_pages, self.refuses_answers) = (None, false);
         self.log.away = false;
         self.log.clock_ms = 0;
         self.store.nodes.join();

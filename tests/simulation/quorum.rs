@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use dueline::engine::{Failure, Input, KeyLookup};
 use dueline::model::{
-    Decision, EventRow, Fact, OwnerRow, Payload, Place, PointerPage, PointerRange, Row, Shard,
+    Decision, EventRow, Fact, FactRow, OwnerRow, Payload, Place, PointerPage, PointerRange, Row, Shard,
 };
 use dueline::planted;
 
@@ -194,11 +194,11 @@ impl World {
         reached: Reached,
         fate: Fate,
     ) -> Option<Answer> {
-        let cancels = self.refuses_cancels;
-        let is_refused = |row: &Row| is_unstorable(row) || (cancels && says_cancelled(row));
+        let answers = self.refuses_answers;
+        let is_refused = |row: &Row| is_unstorable(row) || (answers && stops_a_task(row));
         if let Some(index) = rows.iter().position(is_refused) {
             self.ledger.count("row refused by the store");
-            if says_cancelled(&rows[index]) {
+            if stops_a_task(&rows[index]) {
                 self.ledger.count("row refused after its mark");
             }
             let taken = rows.iter().filter(|row| !is_refused(row) && self.rng.chance(700));
@@ -349,15 +349,21 @@ impl World {
     }
 }
 
-/// A task that the store does not take, although it takes others.
+/// A row that the store does not take, although it takes others.
 fn is_unstorable(row: &Row) -> bool {
-    let Row::Fact(row) = row else { return false };
-    let Fact::Task { content, .. } = &row.fact else { return false };
-    matches!(&content.payload, Payload::Inline(bytes) if bytes.starts_with(crate::handlers::UNSTORABLE))
+    match row {
+        Row::Fact(FactRow { fact: Fact::Task { content, .. }, .. }) => match &content.payload {
+            Payload::Inline(bytes) => bytes.starts_with(crate::handlers::UNSTORABLE),
+            Payload::Stored(_) => false,
+        },
+        Row::Payload(row) => row.bytes.starts_with(crate::handlers::UNSTORABLE),
+        _ => false,
+    }
 }
 
-fn says_cancelled(row: &Row) -> bool {
-    matches!(row, Row::Event(row) if row.decision == Decision::Cancelled)
+fn stops_a_task(row: &Row) -> bool {
+    let Row::Event(row) = row else { return false };
+    matches!(row.decision, Decision::Cancelled | Decision::Rescheduled | Decision::Replaced)
 }
 
 enum Answer {

@@ -71,7 +71,7 @@ pub(crate) enum Blow {
     /// The call takes long, the log's clock is set back, tasks come that lie before its own, of its queue and of others, and
     /// the shard moves.
     Overfill,
-    /// For so long the store takes no row that says that a task was cancelled, and meanwhile the instance is killed.
+    /// For so long the store takes no row that says that a task was cancelled, replaced or moved, and meanwhile the instance is killed.
     Refuse(u64),
     /// It is frozen for so long, the request leaves when it wakes, and while another takes over the brokers are gone.
     Sleep(u64),
@@ -246,7 +246,7 @@ impl World {
                 }
             }
             Blow::Refuse(ms) => {
-                self.after(0, Event::Fault(Fault::RefuseCancels(ms)));
+                self.after(0, Event::Fault(Fault::RefuseAnswers(ms)));
                 let killed = self.rng.range(20, ms);
                 self.after(killed, Event::Fault(Fault::Crash(n, 10_000)));
             }

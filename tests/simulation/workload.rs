@@ -104,22 +104,37 @@ impl Workload {
         Sending { event, asked: Asked::Reschedule, payload: None }
     }
 
-    /// An event whose row the store does not take.
-    fn unstorable(&mut self, now: u64) -> Sending {
+    /// An event with a row that the store does not take: small, and of an id of its own; or large, and of one that is in use,
+    /// with another behind it.
+    fn unstorable(&mut self, now: u64) -> Vec<Sending> {
+        if self.used.is_empty() || self.rng.chance(300) {
+            let id = TaskId::new(&format!("u{}", self.numbers)).expect("a short name");
+            let queue = queue(self.rng.below(self.queues));
+            return vec![self.unstorable_of(now, Some(queue), id, 0)];
+        }
+        let index = self.recent();
+        let Used { queue, id, .. } = self.used[index].clone();
+        let first = self.unstorable_of(now, queue.clone(), id.clone(), 20_000);
+        let (asked, verb) = match self.rng.chance(500) {
+            true => (Asked::Cancel, Verb::Cancel),
+            false => (Asked::Reschedule, Verb::Reschedule(self.due(now))),
+        };
+        vec![first, Sending { event: self.event(queue, Some(id), verb), asked, payload: None }]
+    }
+
+    fn unstorable_of(&mut self, now: u64, queue: Option<QueueName>, id: TaskId, pad: usize) -> Sending {
         let number = self.number();
-        let queue = queue(self.rng.below(self.queues));
-        let id = TaskId::new(&format!("u{number}")).expect("a short name");
-        let mut sending = self.scheduling(now, Some(queue), Some(id), OnConflict::Replace, number);
-        if let Verb::Schedule(_, content) = &mut sending.event.verb {
-            content.payload = Payload::Inline([UNSTORABLE, b":1}"].concat().into());
+        let mut sending = self.scheduling(now, queue, Some(id), OnConflict::Replace, number);
+        if let Verb::Schedule(due, content) = &mut sending.event.verb {
+            // Far from the watermark: an event whose place is lifted is on record before its task, and refused after that.
+            *due = Due::After(self.rng.range(60_000, 160_000));
+            let pad = "x".repeat(pad).into_bytes();
+            content.payload = Payload::Inline([UNSTORABLE, b":\"", &pad, b"\"}"].concat().into());
         }
         Sending { asked: Asked::Garbage, payload: None, ..sending }
     }
 
     fn schedule(&mut self, now: u64) -> Sending {
-        if self.rng.chance(5) {
-            return self.unstorable(now);
-        }
         let number = self.number();
         let queue = queue(self.rng.below(self.queues));
         let id = TaskId::new(&format!("t{number}")).expect("a short name");
@@ -292,6 +307,10 @@ impl World {
     fn send_one(&mut self) {
         if self.rng.chance(15) {
             return self.send_rubbish();
+        }
+        if self.rng.chance(4) {
+            let records = self.workload.unstorable(self.now);
+            return self.send(records);
         }
         let Sending { event, asked, payload } = self.workload.next(self.now);
         let name = event.queue.clone().or_else(|| event.id.clone().map(QueueName::from));

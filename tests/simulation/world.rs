@@ -129,8 +129,8 @@ pub(crate) struct World {
     pub(crate) guard_rail: bool,
     /// Pages of this shard's tasks are not answered to this instance.
     pub(crate) no_pages: Option<(usize, Shard)>,
-    /// The store takes no row that says that a task was cancelled.
-    pub(crate) refuses_cancels: bool,
+    /// The store takes no row that says that a task was cancelled, replaced or moved.
+    pub(crate) refuses_answers: bool,
     pub(crate) log: Log,
     pub(crate) group: Group,
     pub(crate) handlers: Handlers,
@@ -162,7 +162,7 @@ impl World {
             store_away: false,
             guard_rail: false,
             no_pages: None,
-            refuses_cancels: false,
+            refuses_answers: false,
             log: Log::new(setup.shards),
             group: Group::default(),
             handlers: Handlers::default(),

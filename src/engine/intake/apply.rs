@@ -11,7 +11,8 @@ use super::super::fold::{Next, fold};
 use super::super::input::Failure;
 use super::super::load::LoadedTask;
 use super::super::window::Status;
-use super::batch::{Batch, Item};
+use super::batch::Batch;
+use super::item::Item;
 use super::{Fresh, Need, RETRY_MS, mark_of, memory_of, rows};
 
 impl Engine {
@@ -79,10 +80,27 @@ impl Engine {
         }
     }
 
-    /// Whether the mark of the event that a row belongs to may be on record: then its event cannot be rejected any more.
-    pub(in crate::engine) fn mark_is_out(&self, id: u64, row: &Row) -> bool {
+    /// A request of a batch was answered, or not: its marks may be on record, but for a row that was refused.
+    pub(in crate::engine) fn marks_are_out(&mut self, id: u64, rows: &[Row], refused: Option<usize>) {
+        if let Some(batch) = self.intake.batches.iter_mut().find(|batch| batch.id == id) {
+            let others = rows.iter().enumerate().filter(|(index, _)| Some(*index) != refused);
+            batch.marks_are_out(others.map(|(_, row)| row));
+        }
+    }
+
+    /// Whether the event of a row cannot be rejected any more: its mark may be on record, or a later event of its id was
+    /// decided as if it were stored.
+    pub(in crate::engine) fn has_to_be_stored(&self, id: u64, row: &Row) -> bool {
+        let version = rows::version_of(row);
+        // Its mark on its own task says only that an owner before rejected it.
+        let is_early = |(by, place): &(Version, Place)| *by == version && place.version != version;
+        let early = self.intake.early_marks.iter().any(is_early);
         let batch = self.intake.batches.iter().find(|batch| batch.id == id);
-        batch.is_some_and(|batch| batch.mark_is_out(row)) && !planted!(RefusedAfterItsMark)
+        let out = early || batch.is_some_and(|batch| batch.mark_is_out(version));
+        let key = batch.and_then(|batch| batch.key_of(version));
+        let rests = |batch: &Batch| key.is_some_and(|key| batch.has_decided(key, version));
+        let rested_on = self.intake.batches.iter().any(rests) && !planted!(RestsOnRefused);
+        (out && !planted!(RefusedAfterItsMark)) || rested_on
     }
 
     /// The store takes other rows, not this one: its event is rejected, the rest of the batch goes on.
@@ -105,6 +123,7 @@ impl Engine {
         if let Some(task) = task {
             self.intake.fresh.remove(&task.place);
         }
+        self.intake.overlay.retain(|_, (_, row)| row.version != version);
         if let Some((place, _)) = mark {
             self.thaw(place);
             self.repump(place);
@@ -166,10 +185,10 @@ impl Engine {
         self.intake.batches.iter_mut().for_each(|batch| batch.forget_facts(place));
     }
 
-    /// Shows what is durable, in order.
-    pub(super) fn complete_batches(&mut self) {
-        while self.intake.batches.front().is_some_and(Batch::is_complete) {
-            let Some(batch) = self.intake.batches.pop_front() else { return };
+    /// Shows what is durable, in order. True when there was something.
+    pub(super) fn complete_batches(&mut self) -> bool {
+        let before = self.intake.visible_batch;
+        while let Some(batch) = self.intake.batches.pop_front_if(|batch| batch.is_complete()) {
             self.intake.visible_batch = batch.id;
             let last = batch.items.last().map(|item| (item.record.offset, item.record.appended));
             for item in batch.items {
@@ -182,6 +201,7 @@ impl Engine {
             self.thaw_applied();
             self.drop_overlay();
         }
+        self.intake.visible_batch != before
     }
 
     pub(super) fn show(&mut self, item: Item) {

@@ -1,108 +1,17 @@
 //! A run of records on its way through intake.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::model::{
-    Boot, Epoch, Event, EventRow, FactRow, Generation, MarkKind, Origin, Place, RejectReason, Rejection, Row,
-    Shard, TaskContent, TaskKey, Version, Wall, home_shard, limits,
+    Boot, Epoch, EventRow, FactRow, MarkKind, Place, Rejection, Row, Shard, TaskKey, Version, limits,
 };
 
 use super::super::decide::Plan;
 use super::super::effect::{Effect, KeyLookup};
 use super::super::input::Incoming;
-use super::names::{Coordinates, key_of};
+use super::item::{Ground, Item, ShownTask};
 use super::{Need, rows};
-
-/// What the shard's records are judged against.
-pub(super) struct Ground {
-    pub(super) shard: Shard,
-    pub(super) shards: u32,
-    pub(super) generation: Generation,
-    /// An owner before may have decided what lies below this offset.
-    pub(super) decided_to: u64,
-}
-
-/// A task that becomes visible with its item.
-#[derive(Clone, Debug)]
-pub(super) struct ShownTask {
-    pub(super) place: Place,
-    pub(super) key: TaskKey,
-    pub(super) due_at: Wall,
-    pub(super) appended: Wall,
-    /// With the payload inline.
-    pub(super) content: Arc<TaskContent>,
-    /// As stored: a large payload apart.
-    pub(super) stored: Arc<TaskContent>,
-}
-
-#[derive(Debug)]
-pub(super) struct Item {
-    pub(super) record: Incoming,
-    key: Option<TaskKey>,
-    /// An owner before may have decided it.
-    may_be_replayed: bool,
-    pub(super) rejection: Option<Rejection>,
-    pub(super) forward_to: Option<Shard>,
-    pub(super) task: Option<ShownTask>,
-    pub(super) mark: Option<(Place, MarkKind)>,
-}
-
-impl Item {
-    fn of(record: Incoming, ground: &Ground) -> Item {
-        let may_be_replayed = record.offset < ground.decided_to;
-        let (rejection, forward_to) = (None, None);
-        let mut item =
-            Item { record, key: None, may_be_replayed, rejection, forward_to, task: None, mark: None };
-        let (event, origin) = match &item.record.decoded {
-            Ok(decoded) => decoded,
-            Err(rejection) => {
-                item.rejection = Some(rejection.clone());
-                return item;
-            }
-        };
-        let at = match origin {
-            Some(origin) => {
-                Coordinates { generation: origin.generation, shard: origin.shard, offset: origin.offset }
-            }
-            None => {
-                Coordinates { generation: ground.generation, shard: ground.shard, offset: item.record.offset }
-            }
-        };
-        let key = key_of(event, &at, ground.shards);
-        let home = home_shard(&key.queue, ground.shards);
-        if home != ground.shard && origin.is_some() {
-            let detail = format!("forwarded to shard {}, but its home is {}", ground.shard.0, home.0);
-            item.rejection = Some(Rejection { reason: RejectReason::Misrouted, detail });
-        } else if home != ground.shard {
-            item.forward_to = Some(home);
-        }
-        item.key = Some(key);
-        item
-    }
-
-    pub(super) fn origin(&self) -> Option<Origin> {
-        self.record.decoded.as_ref().ok().and_then(|(_, origin)| *origin)
-    }
-
-    pub(super) fn event_and_key(&self) -> (&Event, &TaskKey) {
-        let event = self
-            .record
-            .decoded
-            .as_ref()
-            .map(|(event, _)| event)
-            .expect("an item that is decided is an event");
-        (event, self.key.as_ref().expect("an event has a key"))
-    }
-
-    /// The key to look up. Of an id that is made from the record's own coordinates nothing is on record but an earlier
-    /// decision of this event: it may have another place than would be chosen now.
-    fn lookup_key(&self) -> Option<&TaskKey> {
-        let (event, _) = self.record.decoded.as_ref().ok()?;
-        let settled = self.rejection.is_some() || self.forward_to.is_some();
-        self.key.as_ref().filter(|_| !settled && (event.id.is_some() || self.may_be_replayed))
-    }
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LookupState {
@@ -128,28 +37,46 @@ pub(super) struct Batch {
     pub(super) read_again: bool,
     pub(super) facts: BTreeMap<Place, Vec<FactRow>>,
     pub(super) payloads: BTreeMap<Place, Arc<[u8]>>,
+    /// Marks of events whose task has a lifted place: written first.
+    lifted_marks: Vec<Row>,
     event_rows: Vec<Row>,
     other_rows: Vec<Row>,
     /// Marks on tasks that another takes the place of: written when the store has taken the other.
     last_rows: Vec<Row>,
-    /// What counts only with its mark: written when the marks are on record. Else an owner who cannot read the log, and sees
+    /// What counts only with its mark, or with its payload: written when those are on record. Else an owner who cannot read the log, and sees
     /// no mark, would start a task although the answer on record says that it is cancelled, replaced or moved.
     after_marks: Vec<Row>,
     lifted: bool,
     groups: Option<VecDeque<Vec<Row>>>,
     pub(super) writing: bool,
+    /// Events with a mark that may be on record.
+    marks_out: BTreeSet<Version>,
     /// Records to be acknowledged by the log, by offset; a rejection, or `None` for a forward.
     pub(super) produces: BTreeMap<u64, Option<Rejection>>,
     pub(super) produce_retries: BTreeMap<u64, Boot>,
 }
 
 impl Batch {
-    pub(super) fn form(id: u64, inbox: &mut VecDeque<Incoming>, ground: &Ground, sent_after: u64) -> Batch {
+    /// The next run of records: an event of an id is left for later while one before it may still be refused by the store.
+    /// `None` when that is the first.
+    pub(super) fn form(
+        id: u64,
+        inbox: &mut VecDeque<Incoming>,
+        ground: &Ground,
+        sent_after: u64,
+        mut unsure: BTreeSet<TaskKey>,
+    ) -> Option<Batch> {
         let mut items: Vec<Item> = Vec::new();
         let mut counts: BTreeMap<TaskKey, usize> = BTreeMap::new();
         while items.len() < limits::INTAKE_BATCH_RECORDS_MAX {
             let Some(record) = inbox.pop_front() else { break };
             let item = Item::of(record, ground);
+            let rests = item.key.as_ref().is_some_and(|key| unsure.contains(key));
+            if rests && !planted!(RestsOnRefused) {
+                inbox.push_front(item.record);
+                break;
+            }
+            unsure.extend(item.key.clone().filter(|_| item.is_unsure()));
             if let Some(key) = item.lookup_key() {
                 let count = counts.entry(key.clone()).or_insert(0);
                 *count += 1;
@@ -161,10 +88,10 @@ impl Batch {
             items.push(item);
         }
         let version = |item: &Item| Version::new(ground.generation, item.record.offset);
-        let (first, last) = (version(&items[0]), version(&items[items.len() - 1]));
+        let (first, last) = (version(items.first()?), version(items.last()?));
         let lookups: Vec<KeyLookup> = counts.into_keys().map(|key| KeyLookup { key, first, last }).collect();
         let lookup = if lookups.is_empty() { LookupState::Done } else { LookupState::Out };
-        Batch {
+        Some(Batch {
             id,
             items,
             next: 0,
@@ -177,6 +104,7 @@ impl Batch {
             read_again: false,
             facts: BTreeMap::new(),
             payloads: BTreeMap::new(),
+            lifted_marks: Vec::new(),
             event_rows: Vec::new(),
             other_rows: Vec::new(),
             last_rows: Vec::new(),
@@ -184,9 +112,10 @@ impl Batch {
             lifted: false,
             groups: None,
             writing: false,
+            marks_out: BTreeSet::new(),
             produces: BTreeMap::new(),
             produce_retries: BTreeMap::new(),
-        }
+        })
     }
 
     pub(super) fn lookups(&self) -> Vec<KeyLookup> {
@@ -279,6 +208,7 @@ impl Batch {
     /// Notes what the next item does, and gathers its rows.
     pub(super) fn carry_out(&mut self, version: Version, plan: Plan, epoch: Epoch, shard: Shard) -> EventRow {
         let item = &self.items[self.next];
+        let is_unsure = item.is_unsure();
         let recorded = self.recorded(item.event_and_key().1, version).cloned();
         let row = recorded.unwrap_or_else(|| rows::event_row(item, version, &plan, epoch, shard));
         self.lifted |= plan.lifted;
@@ -298,9 +228,10 @@ impl Batch {
         });
         let task_rows = task.as_ref().map(|task| rows::task_rows(shard, task)).unwrap_or_default();
         let moved = plan.mark.is_some_and(|(_, kind)| kind == MarkKind::Rescheduled) && !plan.lifted;
-        // The store has taken what is moved before: its mark may come first. Other tasks have to be taken before they stop
-        // one. A place that was lifted is recorded before all else.
+        // Of what is moved the mark comes first: the store has taken the same task before. Other tasks have to be taken before
+        // they stop one. A place that was lifted is recorded before its task, and behind the mark.
         let (tasks, marks) = match (&task, moved) {
+            _ if plan.lifted => (&mut self.other_rows, &mut self.lifted_marks),
             (Some(_), true) => (&mut self.after_marks, &mut self.other_rows),
             (Some(_), false) => (&mut self.other_rows, &mut self.last_rows),
             (None, _) => (&mut self.after_marks, &mut self.other_rows),
@@ -308,7 +239,8 @@ impl Batch {
         tasks.extend(task_rows);
         let is_marked = mark.is_some() && !plan.lifted;
         marks.extend(mark);
-        let events = if is_marked { &mut self.after_marks } else { &mut self.event_rows };
+        let waits = is_marked || (is_unsure && !plan.lifted);
+        let events = if waits { &mut self.after_marks } else { &mut self.event_rows };
         events.push(Row::Event(row.clone()));
         let item = &mut self.items[self.next];
         item.task = task;
@@ -320,15 +252,15 @@ impl Batch {
         self.items.iter().filter_map(|item| item.key.clone()).collect()
     }
 
-    /// The rows to be written next: all at once, but events first when a place was lifted, and marks
+    /// The rows to be written next: all at once, but marks and events first when a place was lifted, and marks
     /// before what counts only with them.
     pub(super) fn take_group(&mut self) -> Option<Vec<Row>> {
-        let (events, others) = (&mut self.event_rows, &mut self.other_rows);
         let lifted = self.lifted;
+        let rows = [&mut self.lifted_marks, &mut self.event_rows, &mut self.other_rows];
         let groups = self.groups.get_or_insert_with(|| {
-            let (events, mut others) = (std::mem::take(events), std::mem::take(others));
+            let [marks, events, mut others] = rows.map(std::mem::take);
             if lifted {
-                return in_requests(&events).chain(in_requests(&others)).collect();
+                return [marks, events, others].iter().flat_map(|rows| in_requests(rows)).collect();
             }
             others.extend(events);
             in_requests(&others).collect()
@@ -354,13 +286,29 @@ impl Batch {
         self.groups.iter_mut().flatten().for_each(|rows| rows.retain(others));
     }
 
-    /// Whether a row is of an event with a mark that was sent in an earlier request.
-    pub(super) fn mark_is_out(&self, row: &Row) -> bool {
-        let version = rows::version_of(row);
-        let is_mark = |row: &Row| rows::is_mark(row) && rows::version_of(row) == version;
-        let waiting = self.groups.iter().flatten().flatten().chain(&self.other_rows).chain(&self.last_rows);
-        let has_mark = |item: &Item| item.record.offset == version.offset() && item.mark.is_some();
-        !is_mark(row) && self.items.iter().any(has_mark) && !waiting.into_iter().any(is_mark)
+    /// Marks that may be on record from now on.
+    pub(super) fn marks_are_out<'a>(&mut self, rows: impl Iterator<Item = &'a Row>) {
+        self.marks_out.extend(rows.filter(|row| rows::is_mark(row)).map(rows::version_of));
+    }
+
+    pub(super) fn mark_is_out(&self, version: Version) -> bool {
+        self.marks_out.contains(&version)
+    }
+
+    pub(super) fn key_of(&self, version: Version) -> Option<&TaskKey> {
+        let item = self.items.iter().find(|item| item.record.offset == version.offset())?;
+        item.key.as_ref()
+    }
+
+    /// Whether a later event of an id is decided here.
+    pub(super) fn has_decided(&self, key: &TaskKey, after: Version) -> bool {
+        let later = |item: &&Item| item.record.offset > after.offset() && item.rejection.is_none();
+        self.items.iter().take(self.next).filter(later).any(|item| item.key.as_ref() == Some(key))
+    }
+
+    /// Ids with an event that the store may not take.
+    pub(super) fn unsure(&self) -> impl Iterator<Item = &TaskKey> {
+        self.items.iter().filter(|item| item.is_unsure()).filter_map(|item| item.key.as_ref())
     }
 
     pub(super) fn put_back(&mut self, rows: Vec<Row>) {

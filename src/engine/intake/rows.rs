@@ -8,7 +8,7 @@ use crate::model::{
 };
 
 use super::super::decide::Plan;
-use super::batch::{Item, ShownTask};
+use super::item::{Item, ShownTask};
 
 /// The version of the event a row belongs to.
 pub(super) fn version_of(row: &Row) -> Version {

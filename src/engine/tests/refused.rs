@@ -1,13 +1,30 @@
 //! Rows that the store does not take although it takes others of the same request.
 
-use super::rig::Rig;
+use super::rig::{Rig, content, event};
 use crate::engine::fold;
 use crate::engine::view::Pause;
 use crate::engine::{Failure, Input};
-use crate::model::{Decision, Fact, FactRow, Row, TaskContent, TaskState, Verb, Version};
+use crate::model::{
+    Decision, Due, Event, Fact, FactRow, Payload, Row, TaskContent, TaskState, Verb, Version, limits,
+};
 
 fn refused(content: TaskContent) -> TaskContent {
     TaskContent { priority: 9, ..content }
+}
+
+/// What the store may well refuse: events behind it wait until it is known.
+fn refused_and_large(content: TaskContent) -> TaskContent {
+    let payload = Payload::Inline(vec![b' '; limits::PAYLOAD_INLINE_BYTES_MAX + 1].into());
+    TaskContent { payload, ..refused(content) }
+}
+
+/// An event with other content each time.
+fn asking(id: &str, hash: u128, verb: Verb) -> Event {
+    event("q", id, verb, hash)
+}
+
+fn due_at(rig: &Rig, ms: i64, content: TaskContent) -> Verb {
+    Verb::Schedule(Due::At(rig.now().wall.plus_ms(ms)), Box::new(content))
 }
 
 #[test]
@@ -128,4 +145,83 @@ fn a_request_of_which_nothing_is_left_does_not_hold_up_the_rest() {
     rig.take_over(2);
     rig.run(15_000);
     assert_eq!(rig.called(), ["c"]);
+}
+
+#[test]
+fn what_comes_behind_a_task_that_is_refused_is_decided_without_it() {
+    let mut rig = Rig::running();
+    rig.refused_priority = Some(9);
+    rig.schedule("q", "a", 5_000);
+    let replace = due_at(&rig, 6_000, refused_and_large(content()));
+    rig.append_all([asking("a", 90, replace), asking("a", 91, Verb::Cancel)]);
+    assert_eq!(rig.decisions().last(), Some(&Decision::Cancelled));
+    rig.schedule("q", "b", 7_000);
+    rig.run(8_000);
+    assert_eq!(rig.called(), ["b"], "neither the one that was refused nor the one that was cancelled");
+    rig.take_over(2);
+    rig.run(10_000);
+    assert!(rig.all_calls.iter().all(|call| call.key.id.as_str() == "b"));
+}
+
+#[test]
+fn a_refused_task_cannot_be_moved_and_the_shard_goes_on() {
+    let mut rig = Rig::running();
+    rig.refused_priority = Some(9);
+    let schedule = due_at(&rig, 20_000, refused_and_large(content()));
+    let moved = Verb::Reschedule(Due::At(rig.now().wall.plus_ms(30_000)));
+    let next = due_at(&rig, 1_000, content());
+    rig.append_all([asking("a", 90, schedule), asking("a", 91, moved), asking("b", 92, next)]);
+    rig.run(3_000);
+    assert_eq!(rig.engine.next_offset(), 3);
+    assert_eq!(rig.decisions(), [Decision::Unknown, Decision::Scheduled]);
+    assert_eq!(rig.called(), ["b"]);
+}
+
+#[test]
+fn an_event_that_a_later_one_rests_on_is_not_rejected() {
+    let mut rig = Rig::running();
+    rig.refused_priority = Some(9);
+    rig.schedule("q", "a", 5_000);
+    let replace = due_at(&rig, 6_000, refused(content()));
+    rig.append_all([asking("a", 90, replace), asking("a", 91, Verb::Cancel)]);
+    rig.run(2_000);
+    assert_eq!(rig.engine.shard_view(rig.now().boot).paused, Some(Pause::StoreMisconfigured));
+    rig.refused_priority = None;
+    rig.run(20_000);
+    assert_eq!(rig.engine.next_offset(), 3);
+    assert!(rig.calls.is_empty(), "cancelled");
+}
+
+#[test]
+fn a_mark_that_may_be_stored_is_sent_until_it_is() {
+    let mut rig = Rig::running();
+    rig.schedule("q", "a", 30_000);
+    rig.held_writes = Some(Vec::new());
+    rig.append("q", "a", Verb::Cancel);
+    for failure in [Rig::away(), Failure::RowRefused(0, "invalid".into())] {
+        let sent = rig.held_writes.replace(Vec::new()).expect("writes are held");
+        assert_eq!(sent.len(), 1, "the mark");
+        rig.give(Input::Written(sent[0].0, Err(failure)));
+        rig.run(5_000);
+    }
+    rig.release_writes();
+    rig.run(5_000);
+    assert_eq!(rig.decisions(), [Decision::Scheduled, Decision::Cancelled]);
+}
+
+#[test]
+fn nobody_rejects_an_event_without_the_lease() {
+    let mut rig = Rig::running();
+    rig.held_writes = Some(Vec::new());
+    rig.schedule_with("q", "a", 60_000, refused);
+    let sent = rig.held_writes.replace(Vec::new()).expect("writes are held");
+    rig.no_owner = true;
+    rig.run(10_000);
+    rig.give(Input::Written(sent[0].0, Err(Failure::RowRefused(0, "too large".into()))));
+    rig.run(1_000);
+    rig.no_owner = false;
+    rig.give(Input::OwnerRead(Ok(rig.owner.clone())));
+    rig.run(5_000);
+    rig.release_writes();
+    assert_eq!(rig.decisions(), [Decision::Scheduled], "another may have taken it in: it is tried again");
 }

@@ -48,7 +48,7 @@ const NOT_SECRET: [&str; 3] =
 
 /// Members hear at their next heartbeat that others come and go, so the time between two, in milliseconds, is part of every
 /// hand-over.
-const HEARTBEAT_MS_MAX: u128 = 250;
+const HEARTBEAT_MS_MAX: u128 = 500;
 
 /// How the group is coordinated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

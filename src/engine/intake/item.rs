@@ -1,0 +1,111 @@
+//! One record on its way through intake: what it is, whose it is, and what it does.
+
+use std::sync::Arc;
+
+use crate::model::{
+    Event, Generation, MarkKind, Origin, Place, RejectReason, Rejection, Shard, TaskContent, TaskKey, Verb,
+    Wall, home_shard, limits,
+};
+
+use super::super::input::Incoming;
+use super::names::{Coordinates, key_of};
+
+/// What the shard's records are judged against.
+pub(super) struct Ground {
+    pub(super) shard: Shard,
+    pub(super) shards: u32,
+    pub(super) generation: Generation,
+    /// An owner before may have decided what lies below this offset.
+    pub(super) decided_to: u64,
+}
+
+/// A task that becomes visible with its item.
+#[derive(Clone, Debug)]
+pub(super) struct ShownTask {
+    pub(super) place: Place,
+    pub(super) key: TaskKey,
+    pub(super) due_at: Wall,
+    pub(super) appended: Wall,
+    /// With the payload inline.
+    pub(super) content: Arc<TaskContent>,
+    /// As stored: a large payload apart.
+    pub(super) stored: Arc<TaskContent>,
+}
+
+#[derive(Debug)]
+pub(super) struct Item {
+    pub(super) record: Incoming,
+    pub(super) key: Option<TaskKey>,
+    /// An owner before may have decided it.
+    may_be_replayed: bool,
+    pub(super) rejection: Option<Rejection>,
+    pub(super) forward_to: Option<Shard>,
+    pub(super) task: Option<ShownTask>,
+    pub(super) mark: Option<(Place, MarkKind)>,
+}
+
+impl Item {
+    pub(super) fn of(record: Incoming, ground: &Ground) -> Item {
+        let may_be_replayed = record.offset < ground.decided_to;
+        let (rejection, forward_to) = (None, None);
+        let mut item =
+            Item { record, key: None, may_be_replayed, rejection, forward_to, task: None, mark: None };
+        let (event, origin) = match &item.record.decoded {
+            Ok(decoded) => decoded,
+            Err(rejection) => {
+                item.rejection = Some(rejection.clone());
+                return item;
+            }
+        };
+        let at = match origin {
+            Some(origin) => {
+                Coordinates { generation: origin.generation, shard: origin.shard, offset: origin.offset }
+            }
+            None => {
+                Coordinates { generation: ground.generation, shard: ground.shard, offset: item.record.offset }
+            }
+        };
+        let key = key_of(event, &at, ground.shards);
+        let home = home_shard(&key.queue, ground.shards);
+        if home != ground.shard && origin.is_some() {
+            let detail = format!("forwarded to shard {}, but its home is {}", ground.shard.0, home.0);
+            item.rejection = Some(Rejection { reason: RejectReason::Misrouted, detail });
+        } else if home != ground.shard {
+            item.forward_to = Some(home);
+        }
+        item.key = Some(key);
+        item
+    }
+
+    pub(super) fn origin(&self) -> Option<Origin> {
+        self.record.decoded.as_ref().ok().and_then(|(_, origin)| *origin)
+    }
+
+    pub(super) fn event_and_key(&self) -> (&Event, &TaskKey) {
+        let event = self
+            .record
+            .decoded
+            .as_ref()
+            .map(|(event, _)| event)
+            .expect("an item that is decided is an event");
+        (event, self.key.as_ref().expect("an event has a key"))
+    }
+
+    /// Whether the store may refuse its rows although it takes others: a large value.
+    pub(super) fn is_unsure(&self) -> bool {
+        match &self.record.decoded {
+            Ok((Event { verb: Verb::Schedule(_, content), .. }, _)) => {
+                content.payload.len() > limits::PAYLOAD_INLINE_BYTES_MAX
+            }
+            Ok(_) | Err(_) => false,
+        }
+    }
+
+    /// The key to look up. Of an id that is made from the record's own coordinates nothing is on record but an earlier
+    /// decision of this event: it may have another place than would be chosen now.
+    pub(super) fn lookup_key(&self) -> Option<&TaskKey> {
+        let (event, _) = self.record.decoded.as_ref().ok()?;
+        let settled = self.rejection.is_some() || self.forward_to.is_some();
+        self.key.as_ref().filter(|_| !settled && (event.id.is_some() || self.may_be_replayed))
+    }
+}
