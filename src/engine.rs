@@ -171,6 +171,8 @@ pub struct Engine {
     gap_since: Option<Boot>,
     /// Since when an assigned shard has heard nothing of its owner row that still counts.
     unheard_since: Option<Boot>,
+    /// The shard was taken in order, and runs on until then.
+    let_go_at: Option<Boot>,
     tickets: u64,
     /// Answers to tickets up to this one belong to an earlier life of the shard.
     life_began: u64,
@@ -201,6 +203,7 @@ impl Engine {
             catch_up_since: None,
             gap_since: None,
             unheard_since: None,
+            let_go_at: None,
             tickets: 0,
             life_began: 0,
             effects: VecDeque::new(),
@@ -273,7 +276,7 @@ impl Engine {
     /// When to come back with `Input::Tick`, by the boot clock.
     pub fn poll_timeout(&self) -> Option<Boot> {
         let leased = self.ownership.valid(self.now.boot);
-        let lease = [self.ownership.timeout(self.now.boot), self.leave_timeout()];
+        let lease = [self.ownership.timeout(self.now.boot), self.leave_timeout(), self.let_go_at];
         let sent = [self.attempts.next_deadline(), self.writes.next_retry(leased)];
         let always = lease.into_iter().chain(sent);
         let active = [self.window_timeout(), self.queues.next_backoff()].map(|at| self.boot_when(at));
@@ -304,6 +307,7 @@ impl Engine {
         let turn = self.ownership.tick(self.now.boot, &mut calls);
         self.effects.extend(calls);
         self.turn(turn);
+        self.let_go_when_due();
         self.end_deadlines();
         if self.is_active() {
             self.load_more();

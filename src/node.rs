@@ -31,6 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::Config;
+use crate::dispatch::guard::FencingGuard;
 use crate::dispatch::in_process::{Handler, InProcess};
 use crate::dispatch::registry::{self, Kind, Resources, Route};
 use crate::dispatch::{Dispatch, Policy, Registry};
@@ -80,7 +81,8 @@ pub enum Error {
 /// What a node is made of, before it starts.
 pub struct Builder {
     config: Config,
-    code: Vec<(String, Arc<dyn Dispatch>)>,
+    code: Vec<(String, Arc<dyn Handler>)>,
+    guard: FencingGuard,
 }
 
 /// The two halves of the world a node stands between.
@@ -124,7 +126,7 @@ impl Node {
 
     /// A node as configured.
     pub fn builder(config: Config) -> Builder {
-        Builder { config, code: Vec::new() }
+        Builder { config, code: Vec::new(), guard: FencingGuard::default() }
     }
 
     /// The configuration.
@@ -187,7 +189,15 @@ impl Builder {
     /// Adds a handler that runs in this process. An async closure of a `Context` is one.
     #[must_use]
     pub fn handler(mut self, name: &str, handler: impl Handler) -> Builder {
-        self.code.push((name.to_owned(), Arc::new(InProcess::new(handler))));
+        self.code.push((name.to_owned(), Arc::new(handler)));
+        self
+    }
+
+    /// Fences the handlers of this process by this guard, instead of one in memory: all of them, as a queue has one row of
+    /// tokens whichever handler its tasks have.
+    #[must_use]
+    pub fn guard(mut self, guard: FencingGuard) -> Builder {
+        self.guard = guard;
         self
     }
 
@@ -219,6 +229,12 @@ impl Builder {
             signing_key: cluster.signing_key,
         };
         neighbours::warn(&self.config, &backends.store).await;
+        let mut options = options_of(&self.config);
+        if backends.embedded.is_some() {
+            // Nobody else can come.
+            options.sole_owner = true;
+            options.timing.run_on_ms = 0;
+        }
         let service = Service::start(Parts {
             store: backends.store.clone(),
             consumer: backends.consumer.clone(),
@@ -227,7 +243,7 @@ impl Builder {
             metrics: metrics.clone(),
             rules: rules.clone(),
             cluster: cluster.clone(),
-            options: runtime::Options { sole_owner: backends.embedded.is_some(), ..options_of(&self.config) },
+            options,
         });
         let config = self.config;
         Ok(Node { inner: Arc::new(Inner { config, service, backends, registry, metrics, rules, cluster }) })
@@ -236,12 +252,13 @@ impl Builder {
     /// The code of in-process handlers by name; those the configuration does not name get a route of their own.
     fn take_code(&mut self) -> Result<BTreeMap<HandlerName, Arc<dyn Dispatch>>, Error> {
         let mut code = BTreeMap::new();
-        for (text, dispatch) in std::mem::take(&mut self.code) {
+        for (text, handler) in std::mem::take(&mut self.code) {
             let name = HandlerName::new(&text).map_err(|error| Error::HandlerName(text, error))?;
             if !self.config.handlers.iter().any(|route| route.name == name) {
                 let route = Route { name: name.clone(), policy: Policy::default(), kind: Kind::InProcess };
                 self.config.handlers.push(route);
             }
+            let dispatch: Arc<dyn Dispatch> = Arc::new(InProcess::shared(handler, self.guard.clone()));
             code.insert(name, dispatch);
         }
         Ok(code)
@@ -277,7 +294,12 @@ fn options_of(config: &Config) -> runtime::Options {
         instance: config.instance.name.clone(),
         dc: config.instance.dc.clone(),
         advertise: config.http.advertise.clone(),
-        timing: crate::engine::Timing { lease_ms, verify_ms: lease_ms / 4, margin_ms: lease_ms / 6 },
+        timing: crate::engine::Timing {
+            lease_ms,
+            verify_ms: lease_ms / 4,
+            margin_ms: lease_ms / 6,
+            ..crate::engine::Timing::default()
+        },
         tasks_in_memory: config.limits.tasks_in_memory,
         intake_bytes: config.limits.intake_bytes,
         look_ahead_ms: limits::LOOK_AHEAD_MS,

@@ -171,8 +171,10 @@ impl Service {
         self.actors.lock().unwrap_or_else(PoisonError::into_inner).keys().copied().collect()
     }
 
-    /// Stops in order: lets go of all shards, leaves the group, waits for running calls up to `drain`.
+    /// Stops in order: leaves the group, so that others get the shards while they run on for a moment, lets go of them all, and
+    /// waits for running calls up to `drain`.
     pub async fn stop(&self, drain: Duration) {
+        self.shared.consumer.leave();
         self.tell_all(|| Input::Revoked);
         let _ = tokio::time::timeout(LET_GO, self.until_all(|engine| engine.is_released())).await;
         self.shared.consumer.close().await;

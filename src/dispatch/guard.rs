@@ -5,11 +5,18 @@
 //! are not comparable, so a queue is known with its shard.
 //!
 //! Memory is bounded. The queue that was quiet longest is forgotten first; what stays of it is its epoch, as the
-//! least one that any forgotten queue of its shard is still taken from. So an old owner stays fenced for ever, and
-//! what forgetting gives up is only the order of two attempts of one and the same owner.
+//! least one that any forgotten queue of its shard is still taken from. So an old owner stays fenced as long as the guard
+//! lives, and what forgetting gives up is only the order of two attempts of one and the same owner.
+//!
+//! A guard in memory starts anew with its process. One that is [`FencingGuard::durable`] goes on where it was. Neither is
+//! shared between processes: where several receive, keep the token beside the data that a handler changes.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use disk::Disk;
 
 use crate::model::{AttemptToken, Epoch, Generation, QueueName, Shard};
 
@@ -26,6 +33,27 @@ pub struct Fenced {
     pub highest: AttemptToken,
 }
 
+/// Why nothing may be done for an attempt.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotAdmitted {
+    /// Its owner was replaced, or it came late: answer 409 with the header `Dueline-Fenced`, or [`Failure::Fenced`].
+    ///
+    /// [`Failure::Fenced`]: super::in_process::Failure::Fenced
+    #[error(transparent)]
+    Fenced(#[from] Fenced),
+    /// The disk does not take the token, or does not give it: try again.
+    #[error("the fencing token cannot be kept: {0}")]
+    Disk(String),
+}
+
+/// A guard's directory cannot be opened: in use by another process, unreadable, or damaged.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("fencing guard in {dir}: {detail}")]
+pub struct OpenError {
+    dir: String,
+    detail: String,
+}
+
 /// Remembers the highest token of each queue. Clones share what they remember.
 #[derive(Clone, Debug)]
 pub struct FencingGuard {
@@ -39,6 +67,13 @@ struct Seen {
     queues: BTreeMap<(Shard, QueueName), Mark>,
     quiet: BTreeMap<u64, (Shard, QueueName)>,
     floors: BTreeMap<Shard, (Generation, Epoch)>,
+    disk: Option<Disk>,
+}
+
+impl fmt::Debug for Disk {
+    fn fmt(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+        text.write_str("Disk")
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +91,24 @@ impl Default for FencingGuard {
 impl FencingGuard {
     /// A guard that remembers at most `queues_max` queues (at least 1).
     pub fn new(queues_max: usize) -> FencingGuard {
+        FencingGuard::with(queues_max, None)
+    }
+
+    /// A guard that keeps its tokens in a directory of its own, which one process has open at a time. Every queue is
+    /// remembered, `queues_max` of them in memory; a token is on disk before it is admitted, which costs a sync.
+    ///
+    /// # Errors
+    /// The directory cannot be made or opened.
+    pub fn durable(dir: impl AsRef<Path>, queues_max: usize) -> Result<FencingGuard, OpenError> {
+        let dir = dir.as_ref();
+        let named =
+            |error: fjall::Error| OpenError { dir: dir.display().to_string(), detail: error.to_string() };
+        Ok(FencingGuard::with(queues_max, Some(Disk::open(dir).map_err(named)?)))
+    }
+
+    fn with(queues_max: usize, disk: Option<Disk>) -> FencingGuard {
         let seen = Seen {
+            disk,
             queues_max: queues_max.max(1),
             clock: 0,
             queues: BTreeMap::new(),
@@ -66,11 +118,12 @@ impl FencingGuard {
         FencingGuard { seen: Arc::new(Mutex::new(seen)) }
     }
 
-    /// Takes a token that is not lower than any seen for the queue, and remembers it.
+    /// Takes a token that is not lower than any seen for the queue, and remembers it. Of a durable guard it waits for the
+    /// disk.
     ///
     /// # Errors
-    /// The token is lower: nothing may be done for this attempt.
-    pub fn admit(&self, shard: Shard, queue: &QueueName, token: AttemptToken) -> Result<(), Fenced> {
+    /// The token is lower, or cannot be kept: nothing may be done for this attempt.
+    pub fn admit(&self, shard: Shard, queue: &QueueName, token: AttemptToken) -> Result<(), NotAdmitted> {
         self.lock().admit((shard, queue.clone()), token)
     }
 
@@ -85,13 +138,21 @@ impl FencingGuard {
 }
 
 impl Seen {
-    fn admit(&mut self, queue: (Shard, QueueName), token: AttemptToken) -> Result<(), Fenced> {
-        match self.queues.get(&queue).copied() {
-            Some(mark) if token < mark.highest => return Err(Fenced { given: token, highest: mark.highest }),
-            Some(mark) => {
-                self.quiet.remove(&mark.used);
-            }
-            None => self.admit_unknown(queue.0, token)?,
+    fn admit(&mut self, queue: (Shard, QueueName), token: AttemptToken) -> Result<(), NotAdmitted> {
+        let known = self.queues.get(&queue).copied();
+        let highest = match (known, &self.disk) {
+            (Some(mark), _) => Some(mark.highest),
+            (None, Some(disk)) => disk.highest(queue.0, &queue.1).map_err(|error| on_disk(&error))?,
+            (None, None) => self.floor(queue.0),
+        };
+        if let Some(highest) = highest.filter(|highest| token < *highest) {
+            return Err(Fenced { given: token, highest }.into());
+        }
+        if let Some(disk) = self.disk.as_ref().filter(|_| highest != Some(token)) {
+            disk.put(queue.0, &queue.1, token).map_err(|error| on_disk(&error))?;
+        }
+        if let Some(mark) = known {
+            self.quiet.remove(&mark.used);
         }
         self.clock += 1;
         self.quiet.insert(self.clock, queue.clone());
@@ -102,13 +163,10 @@ impl Seen {
         Ok(())
     }
 
-    fn admit_unknown(&self, shard: Shard, token: AttemptToken) -> Result<(), Fenced> {
-        match self.floors.get(&shard) {
-            Some(&(generation, epoch)) if (token.generation, token.epoch) < (generation, epoch) => {
-                Err(Fenced { given: token, highest: AttemptToken { generation, epoch, sequence: 0 } })
-            }
-            _ => Ok(()),
-        }
+    /// What a queue that is not remembered was at least.
+    fn floor(&self, shard: Shard) -> Option<AttemptToken> {
+        let (generation, epoch) = *self.floors.get(&shard)?;
+        Some(AttemptToken { generation, epoch, sequence: 0 })
     }
 
     fn forget_quietest(&mut self) {
@@ -120,9 +178,15 @@ impl Seen {
     }
 }
 
+fn on_disk(error: &fjall::Error) -> NotAdmitted {
+    NotAdmitted::Disk(error.to_string())
+}
+
+mod disk;
+
 #[cfg(test)]
 mod tests {
-    use super::FencingGuard;
+    use super::{Fenced, FencingGuard, NotAdmitted};
     use crate::model::{AttemptToken, Epoch, Generation, QueueName, Shard};
 
     fn token(epoch: u64, sequence: u64) -> AttemptToken {
@@ -141,7 +205,7 @@ mod tests {
         }
         for refused in [token(3, 99), token(4, 0)] {
             let error = guard.admit(Shard(1), &queue("a"), refused).expect_err("an old token");
-            assert_eq!((error.given, error.highest), (refused, token(4, 1)));
+            assert_eq!(error, NotAdmitted::Fenced(Fenced { given: refused, highest: token(4, 1) }));
         }
         let reset = AttemptToken { generation: Generation(1), epoch: Epoch(1), sequence: 0 };
         assert!(
@@ -170,6 +234,27 @@ mod tests {
         assert!(guard.admit(Shard(1), &queue("b"), token(4, 9)).is_err(), "an older owner stays fenced");
         assert!(guard.admit(Shard(1), &queue("b"), token(5, 1)).is_ok());
         assert!(guard.admit(Shard(2), &queue("b"), token(1, 1)).is_ok());
+    }
+
+    #[test]
+    fn a_durable_guard_knows_its_tokens_after_a_restart_and_has_its_directory_for_itself() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let guard = FencingGuard::durable(dir.path(), 2).expect("opened");
+        for name in ["a", "b", "c", "d"] {
+            guard.admit(Shard(1), &queue(name), token(5, 7)).expect("taken");
+        }
+        assert_eq!(guard.queues(), 2, "the others are on disk");
+        assert!(guard.admit(Shard(1), &queue("a"), token(5, 6)).is_err());
+        let error = FencingGuard::durable(dir.path(), 2).expect_err("in use");
+        assert!(error.to_string().contains("fencing guard in"), "{error}");
+        drop(guard);
+        let guard = FencingGuard::durable(dir.path(), 2).expect("opened again");
+        for name in ["a", "b", "c", "d"] {
+            let error = guard.admit(Shard(1), &queue(name), token(5, 6)).expect_err("an old token");
+            assert_eq!(error, NotAdmitted::Fenced(Fenced { given: token(5, 6), highest: token(5, 7) }));
+            assert!(guard.admit(Shard(1), &queue(name), token(5, 7)).is_ok());
+        }
+        assert!(guard.admit(Shard(2), &queue("a"), token(1, 1)).is_ok(), "another shard's queue");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use futures::future::BoxFuture;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::guard::{Fenced, FencingGuard};
+use super::guard::{Fenced, FencingGuard, NotAdmitted};
 use super::{Call, Dispatch, Ending, one_line};
 use crate::model::Outcome;
 use crate::model::limits::RESULT_BYTES_MAX;
@@ -98,7 +98,11 @@ impl Context {
     /// # Errors
     /// It has: stop here.
     pub fn check_fence(&self) -> Result<(), Failure> {
-        self.guard.admit(self.call.shard, &self.call.key.queue, self.call.token).map_err(Failure::Fenced)
+        let admitted = self.guard.admit(self.call.shard, &self.call.key.queue, self.call.token);
+        admitted.map_err(|not| match not {
+            NotAdmitted::Fenced(fenced) => Failure::Fenced(fenced),
+            NotAdmitted::Disk(_) => Failure::Retryable(not.to_string()),
+        })
     }
 }
 
@@ -116,7 +120,12 @@ impl InProcess {
 
     /// A dispatcher that shares a guard with others that work on the same things.
     pub fn with_guard(handler: impl Handler, guard: FencingGuard) -> InProcess {
-        InProcess { handler: Arc::new(handler), guard }
+        InProcess::shared(Arc::new(handler), guard)
+    }
+
+    /// As [`InProcess::with_guard`], of a handler that is shared.
+    pub fn shared(handler: Arc<dyn Handler>, guard: FencingGuard) -> InProcess {
+        InProcess { handler, guard }
     }
 }
 

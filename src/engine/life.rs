@@ -23,6 +23,7 @@ impl Engine {
     pub(super) fn assigned(&mut self, owner: OwnerUuid) {
         self.random ^= owner as u64;
         self.gap_since.get_or_insert(self.now.boot);
+        self.let_go_at = None;
         if self.ownership.assign(owner, self.now.boot) && self.stage != Stage::Out {
             self.resume_intake();
         }
@@ -35,7 +36,16 @@ impl Engine {
             self.reset();
             return;
         }
-        if self.ownership.phase_word() != "releasing" {
+        if self.ownership.phase_word() != "releasing" && self.let_go_at.is_none() {
+            let runs = self.stage == Stage::Running && self.ownership.valid(self.now.boot);
+            let run_on_ms = if runs { self.options.timing.run_on_ms } else { 0 };
+            self.let_go_at = Some(self.now.boot.plus_ms(run_on_ms));
+        }
+    }
+
+    /// Ends the time for which a shard that was taken runs on.
+    pub(super) fn let_go_when_due(&mut self) {
+        if self.let_go_at.take_if(|at| *at <= self.now.boot).is_some() {
             self.let_go();
         }
     }
@@ -167,5 +177,6 @@ impl Engine {
         self.load_retry = None;
         self.catch_up_since = None;
         self.gap_since = None;
+        self.let_go_at = None;
     }
 }

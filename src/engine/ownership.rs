@@ -20,7 +20,8 @@
 //! fenced: drop everything and never bump again for the same assignment, so two members that both believe they own
 //! a shard do not take it from each other in turn. **Start** only while valid: looked at before the start is sent to the
 //! store and again before the call. **Release**: when the shard is taken in order and what was applied is on record; only by
-//! an owner whose own wait had ended. Calls under way go on to their deadline under the old epoch; the new owner finds them
+//! an owner whose own wait had ended. It runs on for a while first: the group tells the next owner only when the shard
+//! was taken, about a second later, and until then nobody would run it. Who comes sooner looks again before it bumps. Calls under way go on to their deadline under the old epoch; the new owner finds them
 //! open and holds their queues.
 //!
 //! # Timings (defaults; [`Timing`])
@@ -31,8 +32,9 @@
 //! | verify V | 1.5 s between reads; a read that is slow is asked of another node too |
 //! | margin δ | 1 s for drift of boot clocks and slow machines: an owner stops at L − δ |
 //! | silence | 3 L = 18 s without a read that counts: the member leaves the group until the store answers |
+//! | run on R | 500 ms: after the shard was taken in order; who finds an owner row that was not released reads it for R + 100 ms before it bumps |
 //! | handed over in order | no wait: the time of a bump, a load and a catch-up |
-//! | taken over after a crash | session timeout of the group + L + load |
+//! | taken over after a crash | session timeout of the group + R + 100 ms + L + load |
 //!
 //! # Why it holds
 //!
@@ -76,11 +78,14 @@ pub struct Timing {
     pub verify_ms: u64,
     /// Safety margin for drift and delays (default 1,000).
     pub margin_ms: u64,
+    /// Who is to let a shard go runs it for so long, since another is told only then; who finds an owner that did not let go
+    /// looks again for as long before it takes over and waits (default 500; 0 where nobody else can come).
+    pub run_on_ms: u64,
 }
 
 impl Default for Timing {
     fn default() -> Self {
-        Timing { lease_ms: 6_000, verify_ms: 1_500, margin_ms: 1_000 }
+        Timing { lease_ms: 6_000, verify_ms: 1_500, margin_ms: 1_000, run_on_ms: 500 }
     }
 }
 
@@ -131,8 +136,12 @@ pub(super) struct Ownership {
     jumped: bool,
     next_call: Option<Boot>,
     retries: u32,
+    /// Until when an owner before may still let go; `None` until it was found not to have.
+    looks_until: Option<Boot>,
 }
 
+/// Time between two looks at an owner that did not let go yet, in milliseconds.
+const LOOK_MS: u64 = 100;
 const RETRY_FIRST_MS: u64 = 100;
 const RETRY_MS_MAX: u64 = 2_000;
 
@@ -154,6 +163,7 @@ impl Ownership {
             jumped: false,
             next_call: None,
             retries: 0,
+            looks_until: None,
         }
     }
 
@@ -206,6 +216,7 @@ impl Ownership {
                 self.bumps = 0;
                 self.phase = Phase::Reading;
                 self.next_call = Some(now);
+                self.looks_until = None;
                 false
             }
             Phase::Owned => true,
@@ -348,6 +359,10 @@ impl Ownership {
             }
             Phase::Reading => {
                 let free = row.released_epoch == row.epoch;
+                if !free && self.looks_again(now) {
+                    self.next_call = Some(now.plus_ms(LOOK_MS));
+                    return Turn::Nothing;
+                }
                 let longest = row.lease_ms.max(self.timing.lease_ms).max(row.wait_ms);
                 let wait_ms = if free || planted!(LoadBeforeTheWait) { 0 } else { longest };
                 self.phase = Phase::Bumping { expected: row.epoch, wait_ms };
@@ -357,6 +372,12 @@ impl Ownership {
             Phase::Confirming { expected, wait_ms } => self.confirm(now, sent, &row, expected, wait_ms),
             Phase::Waiting { .. } | Phase::Owned => self.verified(now, sent, &row),
         }
+    }
+
+    /// Whether an owner that did not let go may still be about to.
+    fn looks_again(&mut self, now: Boot) -> bool {
+        let time_ms = self.timing.run_on_ms + self.timing.run_on_ms.min(LOOK_MS);
+        now < *self.looks_until.get_or_insert(now.plus_ms(time_ms))
     }
 
     fn confirm(&mut self, now: Boot, sent: Boot, row: &OwnerRow, expected: Epoch, wait_ms: u64) -> Turn {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::str::FromStr;
 
 use super::late::Segment;
 use super::limits::VERSION_OFFSET_BITS;
@@ -63,6 +64,29 @@ impl fmt::Display for AttemptToken {
     }
 }
 
+/// The text is no token: `generation.epoch.sequence`, three whole numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no fencing token: wanted generation.epoch.sequence, as in 0.2.11")]
+pub struct NoToken;
+
+impl FromStr for AttemptToken {
+    type Err = NoToken;
+
+    fn from_str(text: &str) -> Result<AttemptToken, NoToken> {
+        let mut parts = text.split('.');
+        let mut number = || parts.next().filter(|part| part.bytes().all(|byte| byte.is_ascii_digit()));
+        let (generation, epoch, sequence) = (number(), number(), number());
+        let parsed = |part: Option<&str>| part.and_then(|part| part.parse::<u64>().ok()).ok_or(NoToken);
+        let generation = parsed(generation)?.try_into().map_err(|_| NoToken)?;
+        let token = AttemptToken {
+            generation: Generation(generation),
+            epoch: Epoch(parsed(epoch)?),
+            sequence: parsed(sequence)?,
+        };
+        if parts.next().is_some() { Err(NoToken) } else { Ok(token) }
+    }
+}
+
 /// Fresh for every bump, so that an unknown outcome can be told from another's success.
 pub type OwnerUuid = u128;
 
@@ -113,4 +137,21 @@ pub struct OriginMark {
     pub origin_offset: u64,
     /// Its offset here.
     pub home_offset: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AttemptToken, Epoch, Generation, NoToken};
+
+    #[test]
+    fn a_token_is_read_back_from_its_text_and_compares_as_numbers() {
+        let token = AttemptToken { generation: Generation(0), epoch: Epoch(10), sequence: 1 };
+        assert_eq!(token.to_string().parse(), Ok(token));
+        assert!("0.9.1".parse::<AttemptToken>().is_ok_and(|lower| lower < token));
+        for text in
+            ["", "1", "1.2", "1.2.3.4", "1.2.x", "+1.2.3", "1..3", "-1.2.3", "4294967296.1.1", " 1.2.3"]
+        {
+            assert_eq!(text.parse::<AttemptToken>(), Err(NoToken), "{text:?}");
+        }
+    }
 }

@@ -1,10 +1,11 @@
 //! What the pages say is so: every command of README.md's quick start runs, its example is the one in `examples/`,
-//! the tests that docs/semantics.md names exist, and docs/dueline.example.toml holds the defaults.
+//! the tests that docs/semantics.md names exist, the receivers of docs/handlers.md fence, and docs/dueline.example.toml holds the defaults.
 //!
 //! The commands are parsed from README.md itself, so that they cannot drift.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on stops here")]
 
 mod example_config;
+mod handlers;
 mod page;
 mod semantics;
 mod shell;

@@ -63,6 +63,7 @@ impl World {
         let unwell = !self.healing && !refused && self.rng.chance(4);
         if unwell {
             self.ledger.count("handler refused a good token");
+            self.handlers.highest.insert(order.key.queue.clone(), order.token);
         }
         let refused = refused || unwell;
         let ended = refused.then_some((self.now, Outcome::Aborted));

@@ -16,7 +16,7 @@ use crate::engine::plant::{self, Plant};
 use crate::model::{Boot, Epoch, OwnerRow, OwnerUuid};
 
 const STEP_MS: u64 = 1_000;
-const TIMING: Timing = Timing { lease_ms: 3_000, verify_ms: 1_000, margin_ms: 1_000 };
+const TIMING: Timing = Timing { lease_ms: 3_000, verify_ms: 1_000, margin_ms: 1_000, run_on_ms: 0 };
 
 const NEVER_BOTH: &str = "never both";
 const OCCUR: [&str; 6] = [

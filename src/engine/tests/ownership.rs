@@ -2,14 +2,14 @@
 
 use super::rig::Rig;
 use crate::engine::ownership::{Ownership, Timing, Turn};
-use crate::engine::{CallEnd, Input, LogEnd};
+use crate::engine::{CallEnd, Engine, Input, LogEnd};
 use crate::model::{Boot, Decision, Epoch, Outcome, OwnerRow, Verb, limits};
 
 #[test]
 fn an_owner_waits_for_the_lease_of_the_one_before() {
     let mut rig = Rig::running();
     rig.schedule("q", "a", 1_000);
-    rig.engine = crate::engine::Engine::new(crate::engine::Options::new(crate::model::Shard(0), 1, "other"));
+    rig.engine = Engine::new(rig.options.clone());
     rig.assign(2);
     rig.run(5_999);
     assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "waiting");
@@ -23,8 +23,74 @@ fn a_shard_let_go_in_order_is_taken_without_a_wait() {
     let mut rig = Rig::running();
     rig.give(Input::Revoked);
     assert!(rig.engine.is_idle());
-    rig.engine = crate::engine::Engine::new(crate::engine::Options::new(crate::model::Shard(0), 1, "other"));
+    rig.engine = Engine::new(rig.options.clone());
     rig.assign(2);
+    assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "running");
+}
+
+/// One that runs on, and one that looks again.
+fn running_on() -> Rig {
+    let mut rig = Rig::running();
+    rig.runs_on();
+    rig.owner.released_epoch = rig.owner.epoch;
+    rig.take_over(2);
+    rig
+}
+
+#[test]
+fn a_shard_that_is_taken_runs_on_until_another_may_have_heard_of_it() {
+    let mut rig = running_on();
+    rig.give(Input::Revoked);
+    rig.schedule("q", "unread", 0);
+    rig.run(300);
+    assert!(rig.calls.is_empty(), "nothing more is read");
+    assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "running");
+    rig.run(200);
+    assert!(rig.engine.is_released());
+}
+
+#[test]
+fn what_becomes_due_while_a_taken_shard_runs_on_starts() {
+    let mut rig = running_on();
+    rig.schedule("q", "a", 400);
+    rig.schedule("p", "b", 600);
+    rig.give(Input::Revoked);
+    rig.run(1_000);
+    assert_eq!(rig.called(), ["a"], "b is left to the next owner");
+}
+
+#[test]
+fn a_shard_that_comes_back_while_it_runs_on_is_not_let_go() {
+    let mut rig = running_on();
+    rig.give(Input::Revoked);
+    rig.run(300);
+    rig.assign(3);
+    rig.run(2_000);
+    rig.schedule("q", "a", 0);
+    assert_eq!((rig.called(), rig.owner.epoch.0), (vec!["a"], 2), "under the epoch it had");
+}
+
+#[test]
+fn who_comes_before_the_owner_let_go_looks_again() {
+    let mut rig = running_on();
+    let owner = rig.owner.clone();
+    rig.engine = Engine::new(rig.options.clone());
+    rig.assign(3);
+    rig.run(300);
+    assert_eq!(rig.owner, owner, "not bumped yet");
+    rig.owner.released_epoch = owner.epoch;
+    rig.run(200);
+    assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "running", "without a wait");
+}
+
+#[test]
+fn who_finds_an_owner_that_never_lets_go_takes_over_and_waits() {
+    let mut rig = running_on();
+    rig.engine = Engine::new(rig.options.clone());
+    rig.assign(3);
+    rig.run(700);
+    assert_eq!((rig.engine.shard_view(rig.now().boot).phase, rig.owner.epoch.0), ("waiting", 3));
+    rig.run(6_000);
     assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "running");
 }
 
@@ -33,7 +99,7 @@ fn a_cancel_appended_while_nobody_owned_the_shard_wins() {
     let mut rig = Rig::running();
     rig.schedule("q", "a", 5_000);
     rig.run(300);
-    rig.engine = crate::engine::Engine::new(crate::engine::Options::new(crate::model::Shard(0), 1, "other"));
+    rig.engine = Engine::new(rig.options.clone());
     rig.append("q", "a", Verb::Cancel);
     rig.assign(2);
     rig.run(60_000);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use crate::engine::{CallEnd, CallOrder, Effect, Engine, Failure, Incoming, Input, LogEnd, Options};
+use crate::engine::{CallEnd, CallOrder, Effect, Engine, Failure, Incoming, Input, LogEnd, Options, Timing};
 use crate::model::{
     Boot, Decision, Due, Event, EventRow, Fact, FactRow, HandlerName, LateQueueRow, Misfire, Now, OnConflict,
     OwnerRow, OwnerUuid, Payload, Place, Pointer, PointerPage, PointerRange, Progress, QueueName,
@@ -84,7 +84,9 @@ impl Rig {
         rig
     }
 
-    pub(super) fn with(options: Options) -> Rig {
+    /// Owners let go at once, unless [`Rig::runs_on`].
+    pub(super) fn with(mut options: Options) -> Rig {
+        options.timing.run_on_ms = 0;
         Rig {
             engine: Engine::new(options.clone()),
             options,
@@ -123,6 +125,11 @@ impl Rig {
             refused_cancels: false,
             hashes: 0,
         }
+    }
+
+    /// From the next owner on, owners run on for a while when their shard is taken.
+    pub(super) fn runs_on(&mut self) {
+        self.options.timing = Timing::default();
     }
 
     pub(super) fn now(&self) -> Now {
