@@ -204,7 +204,12 @@ impl Engine {
         }
     }
 
+    /// Behind everything that is unfinished, or may be: what an owner before placed and this one has not read lies above the
+    /// watermark that it found.
     fn present_watermark(&self) -> Wall {
+        if self.commit.next_offset() < self.intake.decided_to() && !planted!(WatermarkPassesUnread) {
+            return self.commit.watermark();
+        }
         let intake = self.intake.oldest_unapplied().unwrap_or(self.commit.quiet_until);
         let memory = self.window.first_without_pointer().map_or(Wall::MAX, |place| place.ready_at);
         let memory = if planted!(WatermarkPassesUnfinished) { Wall::MAX } else { memory };

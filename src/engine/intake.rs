@@ -4,15 +4,13 @@
 //!   inbox ─► batch: look up ids ─► decide one by one ─► rows written, rejected and forwarded acknowledged ─► visible
 //! ```
 //!
-//! Several batches may be under way; they are decided and become visible in order. `overlay` holds what was decided
-//! and may not be found by a look-up yet. The target of a decision is frozen until the decision is visible.
+//! Several batches may be under way; they are decided and become visible in order. Of one id one event is under way at a
+//! time: the next is taken into a batch, and looked up, when the one before is on record, so no decision rests on one that
+//! may still be refused or lost. The target of a decision is frozen until the decision is visible.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
 
-use crate::model::{
-    Boot, EventRow, Origin, OriginMark, Place, Shard, TaskContent, TaskKey, Version, Wall, limits,
-};
+use crate::model::{Boot, EventRow, Origin, OriginMark, Place, Shard, Version, Wall, limits};
 
 use super::effect::Effect;
 use super::input::{Failure, Incoming};
@@ -47,10 +45,6 @@ pub(super) struct Intake {
     batches: VecDeque<Batch>,
     /// What inbox and batches take in memory.
     bytes: usize,
-    visible_batch: u64,
-    overlay: BTreeMap<TaskKey, (u64, EventRow)>,
-    overlay_log: VecDeque<(u64, Vec<TaskKey>)>,
-    fresh: BTreeMap<Place, Fresh>,
     frozen: BTreeMap<Place, u32>,
     /// Marks that an owner before wrote for events not applied yet: their targets are frozen until then.
     early_marks: BTreeSet<(Version, Place)>,
@@ -60,20 +54,16 @@ pub(super) struct Intake {
     forwards: BTreeMap<Shard, VecDeque<u64>>,
 }
 
-/// A task whose rows are not visible yet.
-#[derive(Debug)]
-struct Fresh {
-    /// With the payload inline.
-    content: Arc<TaskContent>,
-    /// An owner before may have decided the same event, and have started the task.
-    replayed: bool,
-}
-
 const RETRY_MS: u64 = 500;
 
 impl Intake {
     pub(super) fn is_frozen(&self, place: Place) -> bool {
         self.frozen.contains_key(&place)
+    }
+
+    /// An owner before may have decided what lies below this offset.
+    pub(super) fn decided_to(&self) -> u64 {
+        self.decided_to.unwrap_or(u64::MAX)
     }
 
     /// Append time of the oldest record fetched and not applied.
@@ -252,11 +242,11 @@ impl Engine {
                 shard: self.options.shard,
                 shards: self.options.shards,
                 generation: self.commit.generation(),
-                decided_to: self.intake.decided_to.unwrap_or(u64::MAX),
+                decided_to: self.intake.decided_to(),
             };
             let id = self.ticket();
-            let unsure = self.intake.batches.iter().flat_map(Batch::unsure).cloned().collect();
-            let formed = Batch::form(id, &mut self.intake.inbox, &ground, self.intake.visible_batch, unsure);
+            let under_way = self.intake.batches.iter().flat_map(Batch::keys).collect();
+            let formed = Batch::form(id, &mut self.intake.inbox, &ground, &under_way);
             let Some(batch) = formed else { return };
             let lookups = batch.lookups();
             self.intake.batches.push_back(batch);
@@ -305,7 +295,6 @@ impl Engine {
                     return;
                 }
             }
-            self.decided(index);
         }
     }
 

@@ -27,8 +27,6 @@ pub const INTAKE_BYTES: usize = 32 * 1024 * 1024;
 pub const INTAKE_RECORD_BYTES: usize = 3 * 1024;
 /// Records that one intake batch holds.
 pub const INTAKE_BATCH_RECORDS_MAX: usize = 512;
-/// Occurrences of one task id in an intake batch; the next one waits for the next batch.
-pub const INTAKE_BATCH_SAME_ID_MAX: usize = 16;
 /// Intake batches of a shard under way at once.
 pub const INTAKE_BATCHES_MAX: usize = 3;
 /// Rows of one store request.

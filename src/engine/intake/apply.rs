@@ -13,7 +13,7 @@ use super::super::load::LoadedTask;
 use super::super::window::Status;
 use super::batch::Batch;
 use super::item::Item;
-use super::{Fresh, Need, RETRY_MS, mark_of, memory_of, rows};
+use super::{Need, RETRY_MS, mark_of, memory_of, rows};
 
 impl Engine {
     pub(super) fn carry_out(&mut self, index: usize, version: Version, mut plan: Plan) {
@@ -28,37 +28,7 @@ impl Engine {
             let offset = version.offset();
             self.reject(index, offset, Rejection { reason: RejectReason::Conflict, detail });
         }
-        let batch = &mut self.intake.batches[index];
-        let replayed = batch.may_be_replayed(version);
-        let row = batch.carry_out(version, plan, epoch, shard);
-        let item = batch.next_item();
-        if let Some(task) = &item.task {
-            self.intake.fresh.insert(task.place, Fresh { content: task.content.clone(), replayed });
-        }
-        self.intake.overlay.insert(row.key.clone(), (batch.id, row));
-    }
-
-    /// All items of a batch are decided: its rows may go to the store.
-    pub(super) fn decided(&mut self, index: usize) {
-        let batch = &mut self.intake.batches[index];
-        let (id, keys) = (batch.id, batch.overlay_keys());
-        self.intake.overlay_log.push_back((id, keys));
-        self.drop_overlay();
-    }
-
-    /// Forgets overlay rows that every look-up still out was sent after.
-    pub(super) fn drop_overlay(&mut self) {
-        let undecided = self.intake.batches.iter().filter(|batch| !batch.is_decided());
-        let floor =
-            undecided.map(|batch| batch.sent_after).min().unwrap_or(u64::MAX).min(self.intake.visible_batch);
-        while self.intake.overlay_log.front().is_some_and(|(id, _)| *id <= floor) {
-            let Some((id, keys)) = self.intake.overlay_log.pop_front() else { return };
-            for key in keys {
-                if self.intake.overlay.get(&key).is_some_and(|(batch, _)| *batch == id) {
-                    self.intake.overlay.remove(&key);
-                }
-            }
-        }
+        self.intake.batches[index].carry_out(version, plan, epoch, shard);
     }
 
     /// Sends what is to be written next of each batch. Only under the lease: a further group rests on the one before it,
@@ -88,8 +58,7 @@ impl Engine {
         }
     }
 
-    /// Whether the event of a row cannot be rejected any more: its mark may be on record, or a later event of its id was
-    /// decided as if it were stored.
+    /// Whether the event of a row cannot be rejected any more: its mark may be on record.
     pub(in crate::engine) fn has_to_be_stored(&self, id: u64, row: &Row) -> bool {
         let version = rows::version_of(row);
         // Its mark on its own task says only that an owner before rejected it.
@@ -97,10 +66,7 @@ impl Engine {
         let early = self.intake.early_marks.iter().any(is_early);
         let batch = self.intake.batches.iter().find(|batch| batch.id == id);
         let out = early || batch.is_some_and(|batch| batch.mark_is_out(version));
-        let key = batch.and_then(|batch| batch.key_of(version));
-        let rests = |batch: &Batch| key.is_some_and(|key| batch.has_decided(key, version));
-        let rested_on = self.intake.batches.iter().any(rests) && !planted!(RestsOnRefused);
-        (out && !planted!(RefusedAfterItsMark)) || rested_on
+        out && !planted!(RefusedAfterItsMark)
     }
 
     /// The store takes other rows, not this one: its event is rejected, the rest of the batch goes on.
@@ -120,10 +86,6 @@ impl Engine {
         }
         batch.forget_rows(version);
         batch.put_back(rest);
-        if let Some(task) = task {
-            self.intake.fresh.remove(&task.place);
-        }
-        self.intake.overlay.retain(|_, (_, row)| row.version != version);
         if let Some((place, _)) = mark {
             self.thaw(place);
             self.repump(place);
@@ -187,9 +149,8 @@ impl Engine {
 
     /// Shows what is durable, in order. True when there was something.
     pub(super) fn complete_batches(&mut self) -> bool {
-        let before = self.intake.visible_batch;
+        let before = self.intake.batches.len();
         while let Some(batch) = self.intake.batches.pop_front_if(|batch| batch.is_complete()) {
-            self.intake.visible_batch = batch.id;
             let last = batch.items.last().map(|item| (item.record.offset, item.record.appended));
             for item in batch.items {
                 self.intake.bytes -= memory_of(&item.record);
@@ -199,9 +160,8 @@ impl Engine {
                 self.commit.advance(offset + 1, appended);
             }
             self.thaw_applied();
-            self.drop_overlay();
         }
-        self.intake.visible_batch != before
+        self.intake.batches.len() != before
     }
 
     pub(super) fn show(&mut self, item: Item) {
@@ -215,7 +175,6 @@ impl Engine {
             self.show_mark(place, mark);
         }
         let Some(task) = item.task else { return };
-        self.intake.fresh.remove(&task.place);
         self.forget_facts(task.place);
         let cancelled = item.mark.is_some_and(|(place, _)| place == task.place);
         let next = fold(&self.window.take_early(task.place), Version::MIN).next();

@@ -29,8 +29,6 @@ pub(super) struct Batch {
     pub(super) lookup: LookupState,
     lookups: Vec<KeyLookup>,
     found: BTreeMap<TaskKey, Vec<EventRow>>,
-    /// The last batch that was visible when the look-up was sent.
-    pub(super) sent_after: u64,
     pub(super) waits_for: Option<Need>,
     pub(super) need_at: Option<Boot>,
     /// The place waited for was stored after it was asked for: the answer may not know of it.
@@ -57,39 +55,34 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// The next run of records: an event of an id is left for later while one before it may still be refused by the store.
-    /// `None` when that is the first.
+    /// The next run of records, with one event of an id: the next one waits for it to be on record. `None` when one of ids
+    /// under way is the first.
     pub(super) fn form(
         id: u64,
         inbox: &mut VecDeque<Incoming>,
         ground: &Ground,
-        sent_after: u64,
-        mut unsure: BTreeSet<TaskKey>,
+        under_way: &BTreeSet<&TaskKey>,
     ) -> Option<Batch> {
         let mut items: Vec<Item> = Vec::new();
-        let mut counts: BTreeMap<TaskKey, usize> = BTreeMap::new();
+        let mut keys: BTreeSet<TaskKey> = BTreeSet::new();
+        let mut looked_up: BTreeSet<TaskKey> = BTreeSet::new();
         while items.len() < limits::INTAKE_BATCH_RECORDS_MAX {
             let Some(record) = inbox.pop_front() else { break };
             let item = Item::of(record, ground);
-            let rests = item.key.as_ref().is_some_and(|key| unsure.contains(key));
-            if rests && !planted!(RestsOnRefused) {
-                inbox.push_front(item.record);
-                break;
-            }
-            unsure.extend(item.key.clone().filter(|_| item.is_unsure()));
-            if let Some(key) = item.lookup_key() {
-                let count = counts.entry(key.clone()).or_insert(0);
-                *count += 1;
-                if *count > limits::INTAKE_BATCH_SAME_ID_MAX {
+            if let Some(key) = item.own_key() {
+                let is_first = !under_way.contains(key) && keys.insert(key.clone());
+                if !is_first && !planted!(SameIdUnderWay) {
                     inbox.push_front(item.record);
                     break;
                 }
             }
+            looked_up.extend(item.lookup_key().cloned());
             items.push(item);
         }
         let version = |item: &Item| Version::new(ground.generation, item.record.offset);
         let (first, last) = (version(items.first()?), version(items.last()?));
-        let lookups: Vec<KeyLookup> = counts.into_keys().map(|key| KeyLookup { key, first, last }).collect();
+        let lookups: Vec<KeyLookup> =
+            looked_up.into_iter().map(|key| KeyLookup { key, first, last }).collect();
         let lookup = if lookups.is_empty() { LookupState::Done } else { LookupState::Out };
         Some(Batch {
             id,
@@ -98,7 +91,6 @@ impl Batch {
             lookup,
             lookups,
             found: BTreeMap::new(),
-            sent_after,
             waits_for: None,
             need_at: None,
             read_again: false,
@@ -188,13 +180,6 @@ impl Batch {
         self.found.get(key)?.iter().find(|row| row.version == version)
     }
 
-    /// Whether the next item's event may have been decided by an owner before: it is on record, or is of an id that is
-    /// not looked up.
-    pub(super) fn may_be_replayed(&self, version: Version) -> bool {
-        let item = self.next_item();
-        item.lookup_key().is_none_or(|key| self.recorded(key, version).is_some())
-    }
-
     /// A task became visible: what was read of it before is out of date.
     pub(super) fn forget_facts(&mut self, place: Place) {
         self.facts.remove(&place);
@@ -206,7 +191,7 @@ impl Batch {
     }
 
     /// Notes what the next item does, and gathers its rows.
-    pub(super) fn carry_out(&mut self, version: Version, plan: Plan, epoch: Epoch, shard: Shard) -> EventRow {
+    pub(super) fn carry_out(&mut self, version: Version, plan: Plan, epoch: Epoch, shard: Shard) {
         let item = &self.items[self.next];
         let is_unsure = item.is_unsure();
         let recorded = self.recorded(item.event_and_key().1, version).cloned();
@@ -241,15 +226,10 @@ impl Batch {
         marks.extend(mark);
         let waits = is_marked || (is_unsure && !plan.lifted);
         let events = if waits { &mut self.after_marks } else { &mut self.event_rows };
-        events.push(Row::Event(row.clone()));
+        events.push(Row::Event(row));
         let item = &mut self.items[self.next];
         item.task = task;
         item.mark = plan.mark;
-        row
-    }
-
-    pub(super) fn overlay_keys(&self) -> Vec<TaskKey> {
-        self.items.iter().filter_map(|item| item.key.clone()).collect()
     }
 
     /// The rows to be written next: all at once, but marks and events first when a place was lifted, and marks
@@ -295,20 +275,9 @@ impl Batch {
         self.marks_out.contains(&version)
     }
 
-    pub(super) fn key_of(&self, version: Version) -> Option<&TaskKey> {
-        let item = self.items.iter().find(|item| item.record.offset == version.offset())?;
-        item.key.as_ref()
-    }
-
-    /// Whether a later event of an id is decided here.
-    pub(super) fn has_decided(&self, key: &TaskKey, after: Version) -> bool {
-        let later = |item: &&Item| item.record.offset > after.offset() && item.rejection.is_none();
-        self.items.iter().take(self.next).filter(later).any(|item| item.key.as_ref() == Some(key))
-    }
-
-    /// Ids with an event that the store may not take.
-    pub(super) fn unsure(&self) -> impl Iterator<Item = &TaskKey> {
-        self.items.iter().filter(|item| item.is_unsure()).filter_map(|item| item.key.as_ref())
+    /// Ids with an event under way here.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &TaskKey> {
+        self.items.iter().filter_map(Item::own_key)
     }
 
     pub(super) fn put_back(&mut self, rows: Vec<Row>) {

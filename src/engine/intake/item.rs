@@ -91,14 +91,18 @@ impl Item {
         (event, self.key.as_ref().expect("an event has a key"))
     }
 
-    /// Whether the store may refuse its rows although it takes others: a large value.
+    /// The id that it means here; of what is forwarded or rejected there is none.
+    pub(super) fn own_key(&self) -> Option<&TaskKey> {
+        self.key.as_ref().filter(|_| self.rejection.is_none() && self.forward_to.is_none())
+    }
+
+    /// Whether the store may refuse its rows although it takes others: they are large.
     pub(super) fn is_unsure(&self) -> bool {
-        match &self.record.decoded {
-            Ok((Event { verb: Verb::Schedule(_, content), .. }, _)) => {
-                content.payload.len() > limits::PAYLOAD_INLINE_BYTES_MAX
-            }
-            Ok(_) | Err(_) => false,
-        }
+        let payload_bytes = match &self.record.decoded {
+            Ok((Event { verb: Verb::Schedule(_, content), .. }, _)) => content.payload.len(),
+            Ok(_) | Err(_) => 0,
+        };
+        payload_bytes.max(self.record.bytes) > limits::PAYLOAD_INLINE_BYTES_MAX
     }
 
     /// The key to look up. Of an id that is made from the record's own coordinates nothing is on record but an earlier

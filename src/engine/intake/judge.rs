@@ -1,4 +1,4 @@
-//! Judging one event: what is known of its task, from memory, from what was decided just before, and from the store.
+//! Judging one event: what is known of its task, from memory and from the store.
 //!
 //! Nothing is changed here: the plan is carried out by the batch. What is not known yet is named as a [`Need`] and read
 //! before the event is judged again.
@@ -22,10 +22,7 @@ impl Engine {
         let item = batch.next_item();
         let (event, key) = item.event_and_key();
         let recorded = batch.recorded(key, version).filter(|_| !planted!(ReplayDecidesAnew));
-        let newest = match self.intake.overlay.get(key) {
-            Some((_, row)) => Some(row),
-            None => batch.newest_below(key, version),
-        };
+        let newest = batch.newest_below(key, version);
         let live = match newest.and_then(|row| row.current) {
             Some(current) if recorded.is_none() => self.live_for(batch, version, current.place)?,
             Some(_) | None => Live::Finished,
@@ -85,11 +82,7 @@ impl Engine {
         if let Some(facts) = self.window.early(place) {
             return Ok(live(facts.iter().collect()));
         }
-        let (covered, fresh) = (self.window.covers(place), self.intake.fresh.get(&place));
-        if fresh.is_some_and(|fresh| covered || !fresh.replayed) {
-            return Ok(Live::Stoppable);
-        }
-        if covered && !self.late.has(&key.queue) {
+        if self.window.covers(place) && !self.late.has(&key.queue) {
             return Ok(Live::Finished);
         }
         if place.ready_at > self.now.wall {
@@ -101,10 +94,8 @@ impl Engine {
 
     /// What the task at `place` runs. `None` when the store has no such task.
     pub(super) fn content_at(&self, batch: &Batch, place: Place) -> Result<Option<Arc<TaskContent>>, Need> {
-        let known = self.window.get(place).map(|task| task.content.clone());
-        let known = known.or_else(|| self.intake.fresh.get(&place).map(|fresh| fresh.content.clone()));
-        let content = match known {
-            Some(content) => Some(content),
+        let content = match self.window.get(place) {
+            Some(task) => Some(task.content.clone()),
             None => {
                 let rows = batch.facts.get(&place).ok_or(Need::Facts(place))?;
                 LoadedTask::from_rows(rows).map(|task| task.content)

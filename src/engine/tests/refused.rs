@@ -3,9 +3,9 @@
 use super::rig::{Rig, content, event};
 use crate::engine::fold;
 use crate::engine::view::Pause;
-use crate::engine::{Failure, Input};
+use crate::engine::{CallEnd, Failure, Input};
 use crate::model::{
-    Decision, Due, Event, Fact, FactRow, Payload, Row, TaskContent, TaskState, Verb, Version, limits,
+    Decision, Due, Event, Fact, FactRow, Outcome, Payload, Row, TaskContent, TaskState, Verb, Version, limits,
 };
 
 fn refused(content: TaskContent) -> TaskContent {
@@ -178,18 +178,30 @@ fn a_refused_task_cannot_be_moved_and_the_shard_goes_on() {
 }
 
 #[test]
-fn an_event_that_a_later_one_rests_on_is_not_rejected() {
+fn an_event_waits_until_the_one_before_it_of_its_id_is_on_record() {
     let mut rig = Rig::running();
-    rig.refused_priority = Some(9);
-    rig.schedule("q", "a", 5_000);
-    let replace = due_at(&rig, 6_000, refused(content()));
-    rig.append_all([asking("a", 90, replace), asking("a", 91, Verb::Cancel)]);
-    rig.run(2_000);
-    assert_eq!(rig.engine.shard_view(rig.now().boot).paused, Some(Pause::StoreMisconfigured));
-    rig.refused_priority = None;
-    rig.run(20_000);
-    assert_eq!(rig.engine.next_offset(), 3);
-    assert!(rig.calls.is_empty(), "cancelled");
+    rig.held_writes = Some(Vec::new());
+    let [first, second] = [30_000, 31_000].map(|ms| due_at(&rig, ms, content()));
+    let other = due_at(&rig, 30_000, content());
+    rig.append_all([asking("a", 90, first), asking("a", 91, second), asking("b", 92, other)]);
+    let sent = |rig: &Rig| -> Vec<u64> {
+        let rows = rig.held_writes.iter().flatten().flat_map(|(_, rows)| rows.iter());
+        rows.filter_map(|row| match row {
+            Row::Event(row) => Some(row.version.offset()),
+            _ => None,
+        })
+        .collect()
+    };
+    assert_eq!(sent(&rig), [0], "what comes behind stays in order");
+    rig.release_writes();
+    rig.run(1_000);
+    assert_eq!(rig.decisions(), [Decision::Scheduled, Decision::Scheduled, Decision::Replaced]);
+    rig.run(30_000);
+    for id in ["b", "a"] {
+        assert_eq!(rig.end_call(CallEnd::of(Outcome::Succeeded)).key.id.as_str(), id);
+        rig.run(1_000);
+    }
+    assert!(rig.calls.is_empty());
 }
 
 #[test]
