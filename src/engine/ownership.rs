@@ -10,13 +10,19 @@
 //!                                                                             Fenced (leave, join again)
 //! ```
 //!
+//! # The row
+//!
+//! One row of each shard, changed by compare-and-set only, read by linearizable (SERIAL) reads: `epoch`, the number of the
+//! present ownership; `owner`, fresh for the bump that made it; `released_epoch`, the highest epoch let go in order (equal to
+//! `epoch`: nobody owns the shard); `lease_ms`, the lease of that owner; `wait_ms`, what it has to wait for itself.
+//!
 //! # The steps
 //!
 //! **Bump**: compare-and-set epoch e → e+1 with an owner id that is fresh for this bump. When the answer is lost, a
-//! linearizable read decides: mine iff the row carries e+1 and one of my ids. **Wait**: unless epoch e was released,
+//! linearizable read decides: mine iff the row carries e+1 and one of my ids; refused is decided the same way. **Wait**: unless epoch e was released,
 //! from the confirmed bump the longest of the replaced owner's lease, one's own, and what the replaced owner itself
 //! had to wait for. Nothing read before the wait ends decides a start. Then the engine loads, catches up with the log, and
-//! starts. **Verify**: read the row at time t0; still mine → valid until t0 + lease − margin. Another's →
+//! starts. **Verify**: read the row at time t0; still mine → valid until t0 + L − δ. Another's →
 //! fenced: drop everything and never bump again for the same assignment, so two members that both believe they own
 //! a shard do not take it from each other in turn. **Start** only while valid: looked at before the start is sent to the
 //! store and again before the call. **Release**: when the shard is taken in order and what was applied is on record; only by
@@ -28,23 +34,23 @@
 //!
 //! | | |
 //! |---|---|
-//! | lease L | 6 s: for so long after its last good read may an owner act, margin included |
+//! | lease L | 6 s: a new owner waits so long from its confirmed bump |
 //! | verify V | 1.5 s between reads; a read that is slow is asked of another node too |
-//! | margin δ | 1 s for drift of boot clocks and slow machines: an owner stops at L − δ |
+//! | margin δ | 1 s for drift of boot clocks and slow machines: an owner stops L − δ = 5 s after it *sent* its last good read |
 //! | silence | 3 L = 18 s without a read that counts: the member leaves the group until the store answers |
-//! | run on R | 500 ms: after the shard was taken in order; who finds an owner row that was not released reads it for R + 100 ms before it bumps |
+//! | run on R | 800 ms: after the shard was taken in order; who finds an owner row that was not released reads it for R + 100 ms before it bumps |
 //! | handed over in order | no wait: the time of a bump, a load and a catch-up |
 //! | taken over after a crash | session timeout of the group + R + 100 ms + L + load |
 //!
 //! # Why it holds
 //!
 //! A bump committed at T is seen by every linearizable read sent after T, so the old owner's last
-//! good verify was sent at or before T and it stops starting by T + lease − margin. The new owner reads and starts at
-//! or after T + lease. Times are those of each machine's own boot clock: they have to run alike (within δ in L), not to
+//! good verify was sent at or before T and it stops starting by T + L − δ. The new owner reads and starts at
+//! or after T + L. Times are those of each machine's own boot clock: they have to run alike (within δ in L), not to
 //! agree. What was sent to the store in time and lands late changes nothing: a row says the epoch of its writer, and the
 //! fold (`fold.rs`) lets a lower epoch undo nothing of a higher one. What was sent to a handler in time and arrives late is
-//! refused by its guard: the token carries the epoch. Every interleaving of two owners within bounds is looked through in
-//! `ownership/model.rs`.
+//! refused by it if it compares tokens: they carry the epoch. Every interleaving of two owners within bounds is looked through in
+//! `ownership/model.rs`, with one clock for both: that δ covers the drift of two is argued here, not tried there.
 //!
 //! # What happens when
 //!
@@ -62,7 +68,7 @@
 //! | revoked during the own wait | there is nothing to release; what was still to be waited for is in the row, and the next owner waits for it |
 //! | leases of different length (a rolling change) | the longest counts |
 //! | the assignment is lost (the log's coordinator is away) | nothing changes here: with the log away every owner runs on under its lease, and is fenced when another has bumped |
-//! | the coordinator gives one shard to two | the higher epoch wins, the other is fenced within V |
+//! | the coordinator gives one shard to two | the higher epoch wins; the other is fenced at its next good read, and starts nothing after L − δ without one |
 
 use crate::model::{Boot, Epoch, OwnerRow, OwnerUuid};
 
@@ -79,13 +85,13 @@ pub struct Timing {
     /// Safety margin for drift and delays (default 1,000).
     pub margin_ms: u64,
     /// Who is to let a shard go runs it for so long, since another is told only then; who finds an owner that did not let go
-    /// looks again for as long before it takes over and waits (default 500; 0 where nobody else can come).
+    /// looks again for as long before it takes over and waits (default 800; 0 where nobody else can come).
     pub run_on_ms: u64,
 }
 
 impl Default for Timing {
     fn default() -> Self {
-        Timing { lease_ms: 6_000, verify_ms: 1_500, margin_ms: 1_000, run_on_ms: 500 }
+        Timing { lease_ms: 6_000, verify_ms: 1_500, margin_ms: 1_000, run_on_ms: 800 }
     }
 }
 

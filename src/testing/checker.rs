@@ -103,7 +103,7 @@ impl Rule {
             Rule::MemoryBounded => "memory bounded",
             Rule::ComesToRest => "comes to rest",
             Rule::NothingUnfinished => "nothing unfinished",
-            Rule::NeverSeen => "never seen",
+            Rule::NeverSeen => "forbidden state",
         }
     }
 }

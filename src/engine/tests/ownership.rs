@@ -42,18 +42,18 @@ fn a_shard_that_is_taken_runs_on_until_another_may_have_heard_of_it() {
     let mut rig = running_on();
     rig.give(Input::Revoked);
     rig.schedule("q", "unread", 0);
-    rig.run(300);
+    rig.run(700);
     assert!(rig.calls.is_empty(), "nothing more is read");
     assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "running");
-    rig.run(200);
+    rig.run(100);
     assert!(rig.engine.is_released());
 }
 
 #[test]
 fn what_becomes_due_while_a_taken_shard_runs_on_starts() {
     let mut rig = running_on();
-    rig.schedule("q", "a", 400);
-    rig.schedule("p", "b", 600);
+    rig.schedule("q", "a", 700);
+    rig.schedule("p", "b", 900);
     rig.give(Input::Revoked);
     rig.run(1_000);
     assert_eq!(rig.called(), ["a"], "b is left to the next owner");
@@ -88,7 +88,7 @@ fn who_finds_an_owner_that_never_lets_go_takes_over_and_waits() {
     let mut rig = running_on();
     rig.engine = Engine::new(rig.options.clone());
     rig.assign(3);
-    rig.run(700);
+    rig.run(1_000);
     assert_eq!((rig.engine.shard_view(rig.now().boot).phase, rig.owner.epoch.0), ("waiting", 3));
     rig.run(6_000);
     assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "running");
