@@ -85,7 +85,7 @@ async fn start_with(
             instance: "test".into(),
             dc: "dc1".into(),
             advertise: String::new(),
-            timing: dueline::engine::Timing::default(),
+            timing: dueline::engine::Timing { run_on_ms: 0, ..dueline::engine::Timing::default() },
             tasks_in_memory: limits::TASKS_IN_MEMORY,
             intake_bytes: limits::INTAKE_BYTES,
             look_ahead_ms: limits::LOOK_AHEAD_MS,
