@@ -258,7 +258,7 @@ impl Builder {
                 let route = Route { name: name.clone(), policy: Policy::default(), kind: Kind::InProcess };
                 self.config.handlers.push(route);
             }
-            let dispatch: Arc<dyn Dispatch> = Arc::new(InProcess::shared(handler, self.guard.clone()));
+            let dispatch: Arc<dyn Dispatch> = Arc::new(InProcess::with_guard(handler, self.guard.clone()));
             code.insert(name, dispatch);
         }
         Ok(code)

@@ -79,7 +79,6 @@ impl Report {
         };
         let late = |gap_ms: Option<i64>| gap_ms.is_none_or(|gap_ms| gap_ms > takeover::BOUND_MS);
         let over_bound = stage.takeovers.iter().filter(|one| late(one.gap_ms)).count();
-        let mut hand_overs = stage.watch.hand_overs();
         let word = |rule: &Rule| rule.word();
         let violations = Rule::ALL.iter().map(|rule| (word(rule), judged.violations(*rule)));
         let summary = Summary {
@@ -100,7 +99,7 @@ impl Report {
             violations: violations.filter(|(_, count)| *count > 0).collect(),
             duplicates: judged.duplicates.clone(),
             longest_silence: stage.watch.longest_silence(),
-            hand_overs: Spread::of(&mut hand_overs),
+            hand_overs: Spread::of(&mut stage.watch.hand_overs()),
             takeovers: takeovers.clone(),
             clean: judged.is_clean() && over_bound == 0,
         };

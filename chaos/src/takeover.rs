@@ -162,7 +162,8 @@ impl Distribution {
     pub(crate) fn text(&self) -> String {
         let Distribution { kills, shards, spread, bound_ms, over_bound, never, .. } = self;
         let mut text = format!(
-            "without a running owner after {kills} kills, {shards} shards: {spread}; bound {bound_ms} ms, over it {over_bound}, never {never}"
+            "without a running owner after {kills} kills, {shards} shards: {spread}; \
+             bound {bound_ms} ms, over it {over_bound}, never {never}"
         );
         let highest = self.histogram.iter().copied().max().unwrap_or(1).max(1);
         let first = self.histogram.iter().position(|count| *count > 0).unwrap_or(0);

@@ -11,8 +11,9 @@
 //! A guard in memory starts anew with its process. One that is [`FencingGuard::durable`] goes on where it was. Neither is
 //! shared between processes: where several receive, keep the token beside the data that a handler changes.
 
+mod disk;
+
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -68,12 +69,6 @@ struct Seen {
     quiet: BTreeMap<u64, (Shard, QueueName)>,
     floors: BTreeMap<Shard, (Generation, Epoch)>,
     disk: Option<Disk>,
-}
-
-impl fmt::Debug for Disk {
-    fn fmt(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
-        text.write_str("Disk")
-    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -181,8 +176,6 @@ impl Seen {
 fn on_disk(error: &fjall::Error) -> NotAdmitted {
     NotAdmitted::Disk(error.to_string())
 }
-
-mod disk;
 
 #[cfg(test)]
 mod tests {

@@ -115,16 +115,11 @@ pub struct InProcess {
 impl InProcess {
     /// A dispatcher with a guard of its own.
     pub fn new(handler: impl Handler) -> InProcess {
-        InProcess::with_guard(handler, FencingGuard::default())
+        InProcess::with_guard(Arc::new(handler), FencingGuard::default())
     }
 
     /// A dispatcher that shares a guard with others that work on the same things.
-    pub fn with_guard(handler: impl Handler, guard: FencingGuard) -> InProcess {
-        InProcess::shared(Arc::new(handler), guard)
-    }
-
-    /// As [`InProcess::with_guard`], of a handler that is shared.
-    pub fn shared(handler: Arc<dyn Handler>, guard: FencingGuard) -> InProcess {
+    pub fn with_guard(handler: Arc<dyn Handler>, guard: FencingGuard) -> InProcess {
         InProcess { handler, guard }
     }
 }

@@ -245,11 +245,10 @@ impl Engine {
                 decided_to: self.intake.decided_to(),
             };
             let id = self.ticket();
-            let under_way = self.intake.batches.iter().flat_map(Batch::keys).collect();
-            let formed = Batch::form(id, &mut self.intake.inbox, &ground, &under_way);
-            let Some(batch) = formed else { return };
+            let Intake { inbox, batches, .. } = &mut self.intake;
+            let Some(batch) = Batch::form(id, inbox, &ground, batches) else { return };
             let lookups = batch.lookups();
-            self.intake.batches.push_back(batch);
+            batches.push_back(batch);
             if !lookups.is_empty() {
                 self.effects.push_back(Effect::LookUp(id, lookups));
             }

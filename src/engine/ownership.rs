@@ -19,16 +19,16 @@
 //! # The steps
 //!
 //! **Bump**: compare-and-set epoch e → e+1 with an owner id that is fresh for this bump. When the answer is lost, a
-//! linearizable read decides: mine iff the row carries e+1 and one of my ids; refused is decided the same way. **Wait**: unless epoch e was released,
-//! from the confirmed bump the longest of the replaced owner's lease, one's own, and what the replaced owner itself
-//! had to wait for. Nothing read before the wait ends decides a start. Then the engine loads, catches up with the log, and
+//! linearizable read decides: mine iff the row carries e+1 and one of my ids; refused is decided the same way. **Wait**:
+//! unless epoch e was released, from the confirmed bump the longest of the replaced owner's lease, one's own, and what the
+//! replaced owner itself had to wait for. Nothing read before the wait ends decides a start. Then the engine loads, catches up with the log, and
 //! starts. **Verify**: read the row at time t0; still mine → valid until t0 + L − δ. Another's →
 //! fenced: drop everything and never bump again for the same assignment, so two members that both believe they own
 //! a shard do not take it from each other in turn. **Start** only while valid: looked at before the start is sent to the
 //! store and again before the call. **Release**: when the shard is taken in order and what was applied is on record; only by
 //! an owner whose own wait had ended. It runs on for a while first: the group tells the next owner only when the shard
-//! was taken, about a second later, and until then nobody would run it. Who comes sooner looks again before it bumps. Calls under way go on to their deadline under the old epoch; the new owner finds them
-//! open and holds their queues.
+//! was taken, about a second later, and until then nobody would run it. Who comes sooner looks again before it bumps. Calls
+//! under way go on to their deadline under the old epoch; the new owner finds them open and holds their queues.
 //!
 //! # Timings (defaults; [`Timing`])
 //!

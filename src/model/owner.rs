@@ -73,17 +73,17 @@ impl FromStr for AttemptToken {
     type Err = NoToken;
 
     fn from_str(text: &str) -> Result<AttemptToken, NoToken> {
-        let mut parts = text.split('.');
-        let mut number = || parts.next().filter(|part| part.bytes().all(|byte| byte.is_ascii_digit()));
-        let (generation, epoch, sequence) = (number(), number(), number());
-        let parsed = |part: Option<&str>| part.and_then(|part| part.parse::<u64>().ok()).ok_or(NoToken);
-        let generation = parsed(generation)?.try_into().map_err(|_| NoToken)?;
-        let token = AttemptToken {
-            generation: Generation(generation),
-            epoch: Epoch(parsed(epoch)?),
-            sequence: parsed(sequence)?,
+        let parts: Vec<&str> = text.split('.').collect();
+        let [generation, epoch, sequence] = parts[..] else { return Err(NoToken) };
+        let number = |part: &str| {
+            let is_plain = part.bytes().all(|byte| byte.is_ascii_digit());
+            part.parse::<u64>().ok().filter(|_| is_plain).ok_or(NoToken)
         };
-        if parts.next().is_some() { Err(NoToken) } else { Ok(token) }
+        Ok(AttemptToken {
+            generation: Generation(number(generation)?.try_into().map_err(|_| NoToken)?),
+            epoch: Epoch(number(epoch)?),
+            sequence: number(sequence)?,
+        })
     }
 }
 

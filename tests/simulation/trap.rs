@@ -6,6 +6,7 @@ use dueline::model::{Decision, Fact, FactRow, Place, QueueName, Row, Shard, Star
 
 use crate::ledger::BASE;
 use crate::nemesis::Fault;
+use crate::workload::Sending;
 use crate::world::{Addr, Event, World};
 
 /// A request at which a blow falls: when it has just left.
@@ -207,9 +208,7 @@ impl World {
             }
             Blow::Outage(ms) => {
                 self.after(0, Event::Fault(Fault::Crash(n, 30_000)));
-                // The next owner has the shard by then, and waits for the lease to end.
-                let away = self.rng.range(8_000, 12_500);
-                self.after(away, Event::Fault(Fault::LogAway(ms)));
+                self.take_brokers_from_the_next(ms);
             }
             Blow::Usurp(ms) => self.usurp(at, ms),
             Blow::Succession(ms) => {
@@ -218,26 +217,9 @@ impl World {
                 let soon = self.rng.range(6, 40);
                 self.after(soon, Event::Fault(Fault::Freeze(n, ms)));
             }
-            Blow::Carry => {
+            Blow::Carry | Blow::Overtake | Blow::Edit | Blow::CutIn(_) | Blow::Overfill => {
                 if let Effect::Call(order) = effect {
-                    self.handlers.slow_down(at, order.token.sequence);
-                }
-                let moved = self.rng.range(300, 3_000);
-                self.after(moved, Event::Fault(Fault::Move(at.shard.0)));
-            }
-            Blow::Overtake | Blow::Edit => {
-                if let Effect::Call(order) = effect {
-                    self.send_meanwhile(at, blow, order);
-                }
-            }
-            Blow::CutIn(cut_in_at) => {
-                if let Effect::Call(order) = effect {
-                    self.cut_in(at, order, cut_in_at);
-                }
-            }
-            Blow::Overfill => {
-                if let Effect::Call(order) = effect {
-                    self.overfill(at, order);
+                    self.during(at, blow, order);
                 }
             }
             Blow::Starve(ms) => {
@@ -252,8 +234,7 @@ impl World {
             }
             Blow::Sleep(ms) => {
                 self.after(0, Event::Fault(Fault::Freeze(n, ms)));
-                let away = self.rng.range(8_000, 12_500);
-                self.after(away, Event::Fault(Fault::LogAway(ms)));
+                self.take_brokers_from_the_next(ms);
                 return UNTIL_IT_WAKES;
             }
         }
@@ -268,8 +249,13 @@ impl World {
         self.after(ready - before, Event::Fault(Fault::At(at.instance, Moment::Call, cut_in)));
     }
 
-    fn cut_in(&mut self, at: Addr, order: &CallOrder, cut_in_at: u64) {
-        self.handlers.slow_down(at, order.token.sequence);
+    /// The brokers are gone when the next owner has the shard, and waits for the lease to end.
+    fn take_brokers_from_the_next(&mut self, ms: u64) {
+        let away = self.rng.range(8_000, 12_500);
+        self.after(away, Event::Fault(Fault::LogAway(ms)));
+    }
+
+    fn cut_in(&mut self, order: &CallOrder, cut_in_at: u64) {
         let now = Wall(BASE + self.now as i64);
         let behind = self.workload.due_before(self.now, &order.key.queue, now.plus_ms(600));
         self.after(1, Event::Send(behind));
@@ -278,7 +264,6 @@ impl World {
     }
 
     fn overfill(&mut self, at: Addr, order: &CallOrder) {
-        self.handlers.slow_down(at, order.token.sequence);
         let behind = -(self.rng.range(5_000, 20_000) as i64);
         self.after(0, Event::Fault(Fault::LogClock(behind, 3_000)));
         let is_home = |queue: &QueueName| home_shard(queue, self.setup.shards) == at.shard;
@@ -288,7 +273,11 @@ impl World {
             records.truncate(if queue == order.key.queue { 30 } else { 2 });
             self.after(5, Event::Send(records));
         }
-        let moved = self.rng.range(300, 1_200);
+        self.move_within(at, 300, 1_200);
+    }
+
+    fn move_within(&mut self, at: Addr, from: u64, to: u64) {
+        let moved = self.rng.range(from, to);
         self.after(moved, Event::Fault(Fault::Move(at.shard.0)));
     }
 
@@ -304,17 +293,28 @@ impl World {
         self.after(1, Event::Assign(to));
     }
 
-    /// While a call is at work, which takes long, something comes that stands before its task or means it.
-    fn send_meanwhile(&mut self, at: Addr, blow: Blow, order: &CallOrder) {
+    /// What happens while a call is at work, which takes long.
+    fn during(&mut self, at: Addr, blow: Blow, order: &CallOrder) {
         self.handlers.slow_down(at, order.token.sequence);
-        let records = if blow == Blow::Overtake {
-            let moved = self.rng.range(3_000, 6_500);
-            self.after(moved, Event::Fault(Fault::Move(at.shard.0)));
-            self.workload.due_before(self.now, &order.key.queue, order.due_at)
-        } else {
-            self.instances[at.instance].trap = Some((Moment::TooLate, Blow::Crash(20_000)));
-            vec![self.workload.reschedule(self.now, &order.key)]
-        };
+        match blow {
+            Blow::Carry => self.move_within(at, 300, 3_000),
+            Blow::Overtake => {
+                self.move_within(at, 3_000, 6_500);
+                let records = self.workload.due_before(self.now, &order.key.queue, order.due_at);
+                self.send_soon(records);
+            }
+            Blow::Edit => {
+                self.instances[at.instance].trap = Some((Moment::TooLate, Blow::Crash(20_000)));
+                let record = self.workload.reschedule(self.now, &order.key);
+                self.send_soon(vec![record]);
+            }
+            Blow::CutIn(cut_in_at) => self.cut_in(order, cut_in_at),
+            Blow::Overfill => self.overfill(at, order),
+            _ => {}
+        }
+    }
+
+    fn send_soon(&mut self, records: Vec<Sending>) {
         let soon = self.rng.range(10, 300);
         self.after(soon, Event::Send(records));
     }

@@ -99,9 +99,7 @@ impl Workload {
 
     /// A task gets another due time.
     pub(crate) fn reschedule(&mut self, now: u64, key: &TaskKey) -> Sending {
-        let verb = Verb::Reschedule(self.due(now));
-        let event = self.event(Some(key.queue.clone()), Some(key.id.clone()), verb);
-        Sending { event, asked: Asked::Reschedule, payload: None }
+        self.on(now, Some(key.queue.clone()), key.id.clone(), Asked::Reschedule)
     }
 
     /// An event with a row that the store does not take: small, and of an id of its own; or large, and of one that is in use,
@@ -115,11 +113,8 @@ impl Workload {
         let index = self.recent();
         let Used { queue, id, .. } = self.used[index].clone();
         let first = self.unstorable_of(now, queue.clone(), id.clone(), 20_000);
-        let (asked, verb) = match self.rng.chance(500) {
-            true => (Asked::Cancel, Verb::Cancel),
-            false => (Asked::Reschedule, Verb::Reschedule(self.due(now))),
-        };
-        vec![first, Sending { event: self.event(queue, Some(id), verb), asked, payload: None }]
+        let asked = if self.rng.chance(500) { Asked::Cancel } else { Asked::Reschedule };
+        vec![first, self.on(now, queue, id, asked)]
     }
 
     fn unstorable_of(&mut self, now: u64, queue: Option<QueueName>, id: TaskId, pad: usize) -> Sending {
@@ -185,13 +180,18 @@ impl Workload {
     fn on_known(&mut self, now: u64, asked: Asked) -> Sending {
         let index = self.recent();
         let Used { queue, id, .. } = self.used[index].clone();
+        let sending = self.on(now, queue, id, asked);
+        self.used[index].last = Some((sending.event.clone(), None));
+        sending
+    }
+
+    /// A move of a task, or a cancel.
+    fn on(&mut self, now: u64, queue: Option<QueueName>, id: TaskId, asked: Asked) -> Sending {
         let verb = match asked {
             Asked::Reschedule => Verb::Reschedule(self.due(now)),
             Asked::Schedule { .. } | Asked::Cancel | Asked::Garbage => Verb::Cancel,
         };
-        let event = self.event(queue, Some(id), verb);
-        self.used[index].last = Some((event.clone(), None));
-        Sending { event, asked, payload: None }
+        Sending { event: self.event(queue, Some(id), verb), asked, payload: None }
     }
 
     /// A cancel of an id that is to be scheduled later, or of one that was made from coordinates.

@@ -24,6 +24,8 @@ pub(super) enum LookupState {
 pub(super) struct Batch {
     pub(super) id: u64,
     pub(super) items: Vec<Item>,
+    /// Ids with an event under way here.
+    keys: BTreeSet<TaskKey>,
     /// Index of the item to be decided next.
     pub(super) next: usize,
     pub(super) lookup: LookupState,
@@ -41,8 +43,9 @@ pub(super) struct Batch {
     other_rows: Vec<Row>,
     /// Marks on tasks that another takes the place of: written when the store has taken the other.
     last_rows: Vec<Row>,
-    /// What counts only with its mark, or with its payload: written when those are on record. Else an owner who cannot read the log, and sees
-    /// no mark, would start a task although the answer on record says that it is cancelled, replaced or moved.
+    /// What counts only with its mark, or with its payload: written when those are on record. Else an owner who cannot read
+    /// the log, and sees no mark, would start a task although the answer on record says that it is cancelled, replaced or
+    /// moved.
     after_marks: Vec<Row>,
     lifted: bool,
     groups: Option<VecDeque<Vec<Row>>>,
@@ -61,32 +64,33 @@ impl Batch {
         id: u64,
         inbox: &mut VecDeque<Incoming>,
         ground: &Ground,
-        under_way: &BTreeSet<&TaskKey>,
+        before: &VecDeque<Batch>,
     ) -> Option<Batch> {
         let mut items: Vec<Item> = Vec::new();
         let mut keys: BTreeSet<TaskKey> = BTreeSet::new();
-        let mut looked_up: BTreeSet<TaskKey> = BTreeSet::new();
         while items.len() < limits::INTAKE_BATCH_RECORDS_MAX {
             let Some(record) = inbox.pop_front() else { break };
             let item = Item::of(record, ground);
             if let Some(key) = item.own_key() {
-                let is_first = !under_way.contains(key) && keys.insert(key.clone());
+                let is_under_way = before.iter().any(|batch| batch.keys.contains(key));
+                let is_first = !is_under_way && keys.insert(key.clone());
                 if !is_first && !planted!(SameIdUnderWay) {
                     inbox.push_front(item.record);
                     break;
                 }
             }
-            looked_up.extend(item.lookup_key().cloned());
             items.push(item);
         }
         let version = |item: &Item| Version::new(ground.generation, item.record.offset);
         let (first, last) = (version(items.first()?), version(items.last()?));
-        let lookups: Vec<KeyLookup> =
-            looked_up.into_iter().map(|key| KeyLookup { key, first, last }).collect();
+        let looked_up: BTreeSet<&TaskKey> = items.iter().filter_map(Item::lookup_key).collect();
+        let lookup = |key: &TaskKey| KeyLookup { key: key.clone(), first, last };
+        let lookups: Vec<KeyLookup> = looked_up.into_iter().map(lookup).collect();
         let lookup = if lookups.is_empty() { LookupState::Done } else { LookupState::Out };
         Some(Batch {
             id,
             items,
+            keys,
             next: 0,
             lookup,
             lookups,
@@ -212,7 +216,7 @@ impl Batch {
             })
         });
         let task_rows = task.as_ref().map(|task| rows::task_rows(shard, task)).unwrap_or_default();
-        let moved = plan.mark.is_some_and(|(_, kind)| kind == MarkKind::Rescheduled) && !plan.lifted;
+        let moved = plan.mark.is_some_and(|(_, kind)| kind == MarkKind::Rescheduled);
         // Of what is moved the mark comes first: the store has taken the same task before. Other tasks have to be taken before
         // they stop one. A place that was lifted is recorded before its task, and behind the mark.
         let (tasks, marks) = match (&task, moved) {
@@ -222,9 +226,8 @@ impl Batch {
             (None, _) => (&mut self.after_marks, &mut self.other_rows),
         };
         tasks.extend(task_rows);
-        let is_marked = mark.is_some() && !plan.lifted;
+        let waits = (mark.is_some() || is_unsure) && !plan.lifted;
         marks.extend(mark);
-        let waits = is_marked || (is_unsure && !plan.lifted);
         let events = if waits { &mut self.after_marks } else { &mut self.event_rows };
         events.push(Row::Event(row));
         let item = &mut self.items[self.next];
@@ -273,11 +276,6 @@ impl Batch {
 
     pub(super) fn mark_is_out(&self, version: Version) -> bool {
         self.marks_out.contains(&version)
-    }
-
-    /// Ids with an event under way here.
-    pub(super) fn keys(&self) -> impl Iterator<Item = &TaskKey> {
-        self.items.iter().filter_map(Item::own_key)
     }
 
     pub(super) fn put_back(&mut self, rows: Vec<Row>) {

@@ -35,7 +35,7 @@ pub(super) struct ShownTask {
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) record: Incoming,
-    pub(super) key: Option<TaskKey>,
+    key: Option<TaskKey>,
     /// An owner before may have decided it.
     may_be_replayed: bool,
     pub(super) rejection: Option<Rejection>,
@@ -109,7 +109,6 @@ impl Item {
     /// decision of this event: it may have another place than would be chosen now.
     pub(super) fn lookup_key(&self) -> Option<&TaskKey> {
         let (event, _) = self.record.decoded.as_ref().ok()?;
-        let settled = self.rejection.is_some() || self.forward_to.is_some();
-        self.key.as_ref().filter(|_| !settled && (event.id.is_some() || self.may_be_replayed))
+        self.own_key().filter(|_| event.id.is_some() || self.may_be_replayed)
     }
 }

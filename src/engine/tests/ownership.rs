@@ -172,8 +172,7 @@ fn a_member_that_hears_nothing_of_the_owner_row_leaves_the_group_until_the_store
     assert_eq!(rig.rejoins, 1);
     rig.run(10_000);
     assert_eq!(rig.rejoins, 1, "not again so soon");
-    rig.no_owner = false;
-    rig.give(Input::OwnerRead(Ok(rig.owner.clone())));
+    rig.regain();
     rig.run(60_000);
     assert_eq!((rig.rejoins, rig.engine.shard_view(rig.now().boot).phase), (1, "running"));
 }

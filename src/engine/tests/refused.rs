@@ -23,10 +23,6 @@ fn asking(id: &str, hash: u128, verb: Verb) -> Event {
     event("q", id, verb, hash)
 }
 
-fn due_at(rig: &Rig, ms: i64, content: TaskContent) -> Verb {
-    Verb::Schedule(Due::At(rig.now().wall.plus_ms(ms)), Box::new(content))
-}
-
 #[test]
 fn a_task_that_was_refused_after_its_event_was_stored_is_not_open_for_ever() {
     let mut rig = Rig::running();
@@ -80,8 +76,7 @@ fn what_rests_on_a_mark_waits_for_the_lease() {
     rig.append("q", "a", Verb::Cancel);
     let mark = rig.held_writes.take().expect("the mark is sent");
     assert_eq!(mark.len(), 1);
-    rig.no_owner = true;
-    rig.run(10_000);
+    rig.lapse();
     rig.held_writes = Some(Vec::new());
     rig.store(&mark[0].1);
     rig.give(Input::Written(mark[0].0, Ok(())));
@@ -91,8 +86,7 @@ fn what_rests_on_a_mark_waits_for_the_lease() {
         Some(0),
         "another may own the shard, and have run the task"
     );
-    rig.no_owner = false;
-    rig.give(Input::OwnerRead(Ok(rig.owner.clone())));
+    rig.regain();
     rig.run(5_000);
     rig.release_writes();
     assert_eq!(rig.decisions(), [Decision::Scheduled, Decision::Cancelled]);
@@ -104,15 +98,13 @@ fn a_batch_that_failed_is_sent_again_under_the_lease_only() {
     rig.held_writes = Some(Vec::new());
     rig.schedule("q", "a", 60_000);
     let sent = rig.held_writes.replace(Vec::new()).expect("its rows are sent");
-    rig.no_owner = true;
-    rig.run(10_000);
+    rig.lapse();
     for (ticket, _) in sent {
         rig.give(Input::Written(ticket, Err(Rig::away())));
     }
     rig.run(5_000);
     assert_eq!(rig.held_writes.as_ref().map(Vec::len), Some(0));
-    rig.no_owner = false;
-    rig.give(Input::OwnerRead(Ok(rig.owner.clone())));
+    rig.regain();
     rig.run(10_000);
     rig.release_writes();
     assert_eq!(rig.decisions(), [Decision::Scheduled]);
@@ -152,7 +144,7 @@ fn what_comes_behind_a_task_that_is_refused_is_decided_without_it() {
     let mut rig = Rig::running();
     rig.refused_priority = Some(9);
     rig.schedule("q", "a", 5_000);
-    let replace = due_at(&rig, 6_000, refused_and_large(content()));
+    let replace = rig.due_in(6_000, refused_and_large(content()));
     rig.append_all([asking("a", 90, replace), asking("a", 91, Verb::Cancel)]);
     assert_eq!(rig.decisions().last(), Some(&Decision::Cancelled));
     rig.schedule("q", "b", 7_000);
@@ -167,9 +159,9 @@ fn what_comes_behind_a_task_that_is_refused_is_decided_without_it() {
 fn a_refused_task_cannot_be_moved_and_the_shard_goes_on() {
     let mut rig = Rig::running();
     rig.refused_priority = Some(9);
-    let schedule = due_at(&rig, 20_000, refused_and_large(content()));
+    let schedule = rig.due_in(20_000, refused_and_large(content()));
     let moved = Verb::Reschedule(Due::At(rig.now().wall.plus_ms(30_000)));
-    let next = due_at(&rig, 1_000, content());
+    let next = rig.due_in(1_000, content());
     rig.append_all([asking("a", 90, schedule), asking("a", 91, moved), asking("b", 92, next)]);
     rig.run(3_000);
     assert_eq!(rig.engine.next_offset(), 3);
@@ -181,8 +173,8 @@ fn a_refused_task_cannot_be_moved_and_the_shard_goes_on() {
 fn an_event_waits_until_the_one_before_it_of_its_id_is_on_record() {
     let mut rig = Rig::running();
     rig.held_writes = Some(Vec::new());
-    let [first, second] = [30_000, 31_000].map(|ms| due_at(&rig, ms, content()));
-    let other = due_at(&rig, 30_000, content());
+    let [first, second] = [30_000, 31_000].map(|ms| rig.due_in(ms, content()));
+    let other = rig.due_in(30_000, content());
     rig.append_all([asking("a", 90, first), asking("a", 91, second), asking("b", 92, other)]);
     let sent = |rig: &Rig| -> Vec<u64> {
         let rows = rig.held_writes.iter().flatten().flat_map(|(_, rows)| rows.iter());
@@ -227,12 +219,10 @@ fn nobody_rejects_an_event_without_the_lease() {
     rig.held_writes = Some(Vec::new());
     rig.schedule_with("q", "a", 60_000, refused);
     let sent = rig.held_writes.replace(Vec::new()).expect("writes are held");
-    rig.no_owner = true;
-    rig.run(10_000);
+    rig.lapse();
     rig.give(Input::Written(sent[0].0, Err(Failure::RowRefused(0, "too large".into()))));
     rig.run(1_000);
-    rig.no_owner = false;
-    rig.give(Input::OwnerRead(Ok(rig.owner.clone())));
+    rig.regain();
     rig.run(5_000);
     rig.release_writes();
     assert_eq!(rig.decisions(), [Decision::Scheduled], "another may have taken it in: it is tried again");

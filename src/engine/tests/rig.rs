@@ -426,8 +426,25 @@ impl Rig {
         ms: i64,
         change: impl FnOnce(TaskContent) -> TaskContent,
     ) {
-        let due = Due::At(self.now().wall.plus_ms(ms));
-        self.append(queue, id, Verb::Schedule(due, Box::new(change(content()))));
+        let verb = self.due_in(ms, change(content()));
+        self.append(queue, id, verb);
+    }
+
+    /// What asks for a task due in `ms` from now.
+    pub(super) fn due_in(&self, ms: i64, content: TaskContent) -> Verb {
+        Verb::Schedule(Due::At(self.now().wall.plus_ms(ms)), Box::new(content))
+    }
+
+    /// Nothing is heard of the owner row until the lease is over.
+    pub(super) fn lapse(&mut self) {
+        self.no_owner = true;
+        self.run(10_000);
+    }
+
+    /// The owner row is answered again.
+    pub(super) fn regain(&mut self) {
+        self.no_owner = false;
+        self.give(Input::OwnerRead(Ok(self.owner.clone())));
     }
 
     /// Ends the oldest call.
