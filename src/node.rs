@@ -181,7 +181,18 @@ impl Node {
 
     /// Stops in order: starts nothing more, lets go of all shards, waits for running calls.
     pub async fn stop(&self) {
-        self.inner.service.stop(DRAIN).await;
+        self.let_go().await;
+        self.finish().await;
+    }
+
+    /// The first half of [`Node::stop`]: lets go of all shards. Whoever asks is still answered.
+    pub(crate) async fn let_go(&self) {
+        self.inner.service.let_go().await;
+    }
+
+    /// The second half: waits for running calls.
+    pub(crate) async fn finish(&self) {
+        self.inner.service.finish(DRAIN).await;
     }
 }
 

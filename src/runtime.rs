@@ -109,7 +109,7 @@ pub struct Service {
 
 /// Time between heartbeat rows.
 const BEAT: Duration = Duration::from_secs(5);
-/// Time for letting go of all shards before the group is left.
+/// Time for letting go of all shards.
 const LET_GO: Duration = Duration::from_secs(3);
 
 impl Service {
@@ -171,12 +171,22 @@ impl Service {
         self.actors.lock().unwrap_or_else(PoisonError::into_inner).keys().copied().collect()
     }
 
-    /// Stops in order: leaves the group, so that others get the shards while they run on for a moment, lets go of them all, and
-    /// waits for running calls up to `drain`.
-    pub async fn stop(&self, drain: Duration) {
+    /// The first half of a stop in order: leaves the group, so that others get the shards while they run on for a moment,
+    /// and lets go of them all. What is not let go after 3 s is left to its lease.
+    pub async fn let_go(&self) {
         self.shared.consumer.leave();
         self.tell_all(|| Input::Revoked);
         let _ = tokio::time::timeout(LET_GO, self.until_all(|engine| engine.is_released())).await;
+    }
+
+    /// Stops in order: [`Service::let_go`], then [`Service::finish`].
+    pub async fn stop(&self, drain: Duration) {
+        self.let_go().await;
+        self.finish(drain).await;
+    }
+
+    /// The second half, after [`Service::let_go`]: waits for running calls up to `drain`, and ends.
+    pub async fn finish(&self, drain: Duration) {
         self.shared.consumer.close().await;
         if tokio::time::timeout(drain, self.until_all(Engine::is_idle)).await.is_err() {
             tracing::warn!("calls still running at the end of the drain time are left to their deadline");

@@ -88,6 +88,11 @@ impl Server {
         let _ = self.shared.node.set(node);
     }
 
+    /// Asks for no more requests, while those that come are still answered: not ready from now on.
+    pub fn turn_away(&self) {
+        self.shared.stopping.store(true, Ordering::Relaxed);
+    }
+
     /// Serves until `stop` is ready; then requests under way get a short time to end.
     ///
     /// # Errors
@@ -97,11 +102,11 @@ impl Server {
         listener: TcpListener,
         stop: impl Future<Output = ()> + Send + 'static,
     ) -> std::io::Result<()> {
-        let shared = self.shared.clone();
+        let server = self.clone();
         let (stopped, stopping) = tokio::sync::oneshot::channel();
         let stop = async move {
             stop.await;
-            shared.stopping.store(true, Ordering::Relaxed);
+            server.turn_away();
             let _ = stopped.send(());
         };
         let serving = axum::serve(listen::Bounded::new(listener), router(&self.shared));

@@ -156,8 +156,8 @@ pub trait Store: Send + Sync + 'static {
     /// Compare-and-set of the owner row: true = applied. After [`Error::Unavailable`] it may or may not have been.
     fn bump(&self, shard: Shard, bump: Bump) -> Answer<bool>;
 
-    /// Sets `released_epoch = epoch` if epoch and owner still are these: true = applied.
-    fn release(&self, shard: Shard, epoch: Epoch, owner: OwnerUuid) -> Answer<bool>;
+    /// Sets `released_epoch = epoch` and `wait_ms`, if epoch and owner still are these: true = applied.
+    fn release(&self, shard: Shard, epoch: Epoch, owner: OwnerUuid, wait_ms: u64) -> Answer<bool>;
 
     /// Writes this instance's heartbeat.
     fn beat(&self, instance: Instance) -> Answer<()>;

@@ -198,11 +198,10 @@ impl<'a> Stage<'a> {
         self.instance(name)?.set_way(server, way)
     }
 
-    /// Asks an instance to stop and does not wait for it.
+    /// Asks an instance to stop and does not wait for it: it runs its shards until it lets them go.
     pub(crate) fn leave(&mut self, name: &str) -> Result<()> {
         let instance = self.take(name)?;
         instance.signal(Signal::TERM)?;
-        self.watch.forget(name);
         self.leaving.push(instance);
         Ok(())
     }
@@ -210,7 +209,9 @@ impl<'a> Stage<'a> {
     /// Waits until those that were asked to stop have ended, and well.
     pub(crate) async fn until_all_left(&mut self) {
         for mut instance in std::mem::take(&mut self.leaving) {
-            let wrong = match instance.until_ended(STOP_SECONDS_MAX).await {
+            let ended = instance.until_ended(STOP_SECONDS_MAX).await;
+            self.watch.forget(&instance.name);
+            let wrong = match ended {
                 Some(status) if status.success() => continue,
                 Some(status) => format!("{} was asked to stop and ended badly: {status}", instance.name),
                 None => format!("{} was asked to stop and runs after {STOP_SECONDS_MAX} s", instance.name),

@@ -230,11 +230,11 @@ impl Watch {
         self.seen().owners(clock::boot_us())
     }
 
-    /// Whether every shard has a running owner, and each of these instances is one.
+    /// Whether every shard has a running owner, and each of these instances, and no other, is one.
     pub(crate) fn all_run(&self, instances: &BTreeSet<String>) -> bool {
         let owners = self.owners();
         let busy: BTreeSet<&String> = owners.values().map(|owner| &owner.instance).collect();
-        owners.len() == self.shards as usize && instances.iter().all(|name| busy.contains(name))
+        owners.len() == self.shards as usize && busy.into_iter().eq(instances)
     }
 
     /// Whether everything up to these offsets is applied.

@@ -130,9 +130,12 @@ pub(super) async fn until_stopped(
     told.await;
     let again = stop_signal()?;
     eprintln!("stopping: waiting for running calls; once more to exit at once");
-    let _ = stop.send(());
+    server.turn_away();
     let in_order = async {
-        node.stop().await;
+        // Who asks what becomes of the shards is answered until they are let go.
+        node.let_go().await;
+        let _ = stop.send(());
+        node.finish().await;
         tokio::time::timeout(LAST_ANSWERS, &mut served).await.unwrap_or(Ok(Ok(())))
     };
     tokio::select! {

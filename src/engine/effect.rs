@@ -113,6 +113,8 @@ pub enum Effect {
         epoch: Epoch,
         /// Its owner.
         owner: OwnerUuid,
+        /// What the next owner has to wait for, in milliseconds: the rest of a wait that had not ended.
+        wait_ms: u64,
     },
     /// Read the newest progress row.
     ReadProgress(u64),

@@ -32,7 +32,7 @@ impl Engine {
     pub(super) fn revoked(&mut self) {
         self.ownership.unassign();
         self.stop_intake();
-        if self.ownership.give_up_early() {
+        if self.ownership.give_up_early(self.now.boot) {
             self.reset();
             return;
         }
@@ -53,7 +53,7 @@ impl Engine {
     pub(super) fn lost(&mut self) {
         self.ownership.unassign();
         self.stop_intake();
-        if self.ownership.give_up_early() {
+        if self.ownership.give_up_early(self.now.boot) {
             self.reset();
         }
     }
@@ -94,7 +94,7 @@ impl Engine {
         if self.ownership.assigned() {
             self.effects.push_back(Effect::Rejoin(LeaveCause::Fenced));
         } else {
-            self.ownership.give_up_early();
+            self.ownership.give_up_early(self.now.boot);
         }
     }
 

@@ -14,19 +14,20 @@
 //!
 //! One row of each shard, changed by compare-and-set only, read by linearizable (SERIAL) reads: `epoch`, the number of the
 //! present ownership; `owner`, fresh for the bump that made it; `released_epoch`, the highest epoch let go in order (equal to
-//! `epoch`: nobody owns the shard); `lease_ms`, the lease of that owner; `wait_ms`, what it has to wait for itself.
+//! `epoch`: nobody owns the shard); `lease_ms`, the lease of that owner; `wait_ms`, what it has to wait for itself, or, once
+//! it has let go, what is left of that for the next owner: 0 but for one that let go within its wait.
 //!
 //! # The steps
 //!
 //! **Bump**: compare-and-set epoch e → e+1 with an owner id that is fresh for this bump. When the answer is lost, a
 //! linearizable read decides: mine iff the row carries e+1 and one of my ids; refused is decided the same way. **Wait**:
-//! unless epoch e was released, from the confirmed bump the longest of the replaced owner's lease, one's own, and what the
+//! from the confirmed bump: if epoch e was released, `wait_ms`; else the longest of the replaced owner's lease, one's own, and what the
 //! replaced owner itself had to wait for. Nothing read before the wait ends decides a start. Then the engine loads, catches up with the log, and
 //! starts. **Verify**: read the row at time t0; still mine → valid until t0 + L − δ. Another's →
 //! fenced: drop everything and never bump again for the same assignment, so two members that both believe they own
 //! a shard do not take it from each other in turn. **Start** only while valid: looked at before the start is sent to the
-//! store and again before the call. **Release**: when the shard is taken in order and what was applied is on record; only by
-//! an owner whose own wait had ended. It runs on for a while first: the group tells the next owner only when the shard
+//! store and again before the call. **Release**: when the shard is taken in order and what was applied is on record; by who
+//! still waits, with what is left of its wait when the request is sent. An owner runs on for a while first: the group tells the next owner only when the shard
 //! was taken, about a second later, and until then nobody would run it. Who comes sooner looks again before it bumps. Calls
 //! under way go on to their deadline under the old epoch; the new owner finds them open and holds their queues.
 //!
@@ -65,7 +66,8 @@
 //! | the wall clock jumps against the boot clock | a lapse: the boot clock may have stood still while a host had the machine stopped; a question sent before proves nothing, whatever the answer |
 //! | the bump's answer is lost | a read decides; an epoch may be skipped, and is never used by two |
 //! | the release's answer is lost | asked again, five times at most; unreleased, the next owner waits |
-//! | revoked during the own wait | there is nothing to release; what was still to be waited for is in the row, and the next owner waits for it |
+//! | revoked during the own wait | nothing was started, and only the owner before has to be waited out: it lets go with the rest of the wait, and the next owner waits for that from its own bump, which is later |
+//! | revoked before the bump is confirmed | nothing is released: the next owner waits for a whole lease |
 //! | leases of different length (a rolling change) | the longest counts |
 //! | the assignment is lost (the log's coordinator is away) | nothing changes here: with the log away every owner runs on under its lease, and is fenced when another has bumped |
 //! | the coordinator gives one shard to two | the higher epoch wins; the other is fenced at its next good read, and starts nothing after L − δ without one |
@@ -99,11 +101,22 @@ impl Default for Timing {
 enum Phase {
     Idle,
     Reading,
-    Bumping { expected: Epoch, wait_ms: u64 },
-    Confirming { expected: Epoch, wait_ms: u64 },
-    Waiting { until: Boot },
+    Bumping {
+        expected: Epoch,
+        wait_ms: u64,
+    },
+    Confirming {
+        expected: Epoch,
+        wait_ms: u64,
+    },
+    Waiting {
+        until: Boot,
+    },
     Owned,
-    Releasing,
+    /// The next owner has to wait until then.
+    Releasing {
+        until: Boot,
+    },
     Fenced,
 }
 
@@ -193,7 +206,9 @@ impl Ownership {
             Phase::Idle => true,
             Phase::Fenced => false,
             Phase::Owned | Phase::Waiting { .. } => now < self.valid_until,
-            Phase::Reading | Phase::Bumping { .. } | Phase::Confirming { .. } | Phase::Releasing => false,
+            Phase::Reading | Phase::Bumping { .. } | Phase::Confirming { .. } | Phase::Releasing { .. } => {
+                false
+            }
         }
     }
 
@@ -208,7 +223,7 @@ impl Ownership {
             Phase::Waiting { .. } => "waiting",
             Phase::Owned if self.lapsed_at.is_some() => "lapsed",
             Phase::Owned => "owned",
-            Phase::Releasing => "releasing",
+            Phase::Releasing { .. } => "releasing",
             Phase::Fenced => "fenced",
         }
     }
@@ -230,7 +245,7 @@ impl Ownership {
             | Phase::Bumping { .. }
             | Phase::Confirming { .. }
             | Phase::Waiting { .. }
-            | Phase::Releasing => false,
+            | Phase::Releasing { .. } => false,
         }
     }
 
@@ -239,17 +254,21 @@ impl Ownership {
         self.assigned = false;
     }
 
-    /// Gives up a shard whose wait has not ended: there is nothing to release. True when it was so.
-    pub(super) fn give_up_early(&mut self) -> bool {
-        if planted!(ReleaseWhileWaiting) && matches!(self.phase, Phase::Waiting { .. }) {
-            self.phase = Phase::Owned;
+    /// Gives up a shard whose wait has not ended; the next owner has to wait for the rest. True when it was so.
+    pub(super) fn give_up_early(&mut self, now: Boot) -> bool {
+        match self.phase {
+            Phase::Owned | Phase::Releasing { .. } => return false,
+            Phase::Waiting { until } => self.begin_release(now, until),
+            Phase::Idle
+            | Phase::Reading
+            | Phase::Bumping { .. }
+            | Phase::Confirming { .. }
+            | Phase::Fenced => {
+                self.phase = Phase::Idle;
+                self.next_call = None;
+            }
         }
-        let early = !matches!(self.phase, Phase::Owned | Phase::Releasing);
-        if early {
-            self.phase = Phase::Idle;
-            self.next_call = None;
-        }
-        early
+        true
     }
 
     /// From now on nothing starts; what is under way may be finished before [`Ownership::release`].
@@ -259,10 +278,14 @@ impl Ownership {
 
     /// Lets go in order.
     pub(super) fn release(&mut self, now: Boot) {
-        assert!(self.phase == Phase::Owned, "only an owner whose wait has ended releases");
+        assert!(self.phase == Phase::Owned, "only an owner whose wait has ended releases without a rest");
+        self.begin_release(now, now);
+    }
+
+    fn begin_release(&mut self, now: Boot, until: Boot) {
         self.valid_until = Boot(0);
         self.retries = 0;
-        self.phase = Phase::Releasing;
+        self.phase = Phase::Releasing { until };
         self.next_call = Some(now);
     }
 
@@ -328,7 +351,10 @@ impl Ownership {
                 self.bumps += 1;
                 Effect::Bump { expected, owner: self.owner, wait_ms }
             }
-            Phase::Releasing => Effect::Release { epoch: self.epoch, owner: self.owner },
+            Phase::Releasing { until } => {
+                let wait_ms = if planted!(ReleaseWhileWaiting) { 0 } else { until.ms_since(now) };
+                Effect::Release { epoch: self.epoch, owner: self.owner, wait_ms }
+            }
         };
         self.sent = Some(now);
         effects.push(effect);
@@ -359,7 +385,7 @@ impl Ownership {
         self.retries = 0;
         match self.phase {
             Phase::Idle | Phase::Fenced | Phase::Bumping { .. } => Turn::Nothing,
-            Phase::Releasing => {
+            Phase::Releasing { .. } => {
                 self.next_call = Some(now);
                 Turn::Nothing
             }
@@ -370,7 +396,12 @@ impl Ownership {
                     return Turn::Nothing;
                 }
                 let longest = row.lease_ms.max(self.timing.lease_ms).max(row.wait_ms);
-                let wait_ms = if free || planted!(LoadBeforeTheWait) { 0 } else { longest };
+                let wait_ms = match free {
+                    true if planted!(RestOfTheWaitIgnored) => 0,
+                    true => row.wait_ms,
+                    false if planted!(LoadBeforeTheWait) => 0,
+                    false => longest,
+                };
                 self.phase = Phase::Bumping { expected: row.epoch, wait_ms };
                 self.next_call = Some(now);
                 Turn::Nothing
@@ -453,7 +484,7 @@ impl Ownership {
     }
 
     pub(super) fn released(&mut self, now: Boot, applied: Result<bool, Failure>) -> Turn {
-        if self.answered().is_none() || self.phase != Phase::Releasing {
+        if self.answered().is_none() || !matches!(self.phase, Phase::Releasing { .. }) {
             return Turn::Nothing;
         }
         if applied.is_err() && self.retries < 5 {

@@ -101,7 +101,7 @@ pub struct OwnerRow {
     pub released_epoch: Epoch,
     /// The lease of this epoch's owner, in milliseconds.
     pub lease_ms: u64,
-    /// What this epoch's owner itself had to wait for, in milliseconds, while it still waits.
+    /// What this epoch's owner itself had to wait for, in milliseconds; when it has let go, what the next owner has to.
     pub wait_ms: u64,
     /// The owner's instance name, for people.
     pub instance: String,

@@ -190,8 +190,8 @@ impl Store for Cassandra {
         answer!(self, shared => owner::bump(&shared, shard, &bump))
     }
 
-    fn release(&self, shard: Shard, epoch: Epoch, owner: OwnerUuid) -> Answer<bool> {
-        answer!(self, shared => owner::release(&shared, shard, epoch, owner))
+    fn release(&self, shard: Shard, epoch: Epoch, owner: OwnerUuid, wait_ms: u64) -> Answer<bool> {
+        answer!(self, shared => owner::release(&shared, shard, epoch, owner, wait_ms))
     }
 
     fn beat(&self, instance: Instance) -> Answer<()> {

@@ -199,8 +199,8 @@ impl Store for EmbeddedStore {
         self.change(move |batch| batch.bump(shard, bump))
     }
 
-    fn release(&self, shard: Shard, epoch: Epoch, owner: OwnerUuid) -> Answer<bool> {
-        self.change(move |batch| batch.release(shard, epoch, owner))
+    fn release(&self, shard: Shard, epoch: Epoch, owner: OwnerUuid, wait_ms: u64) -> Answer<bool> {
+        self.change(move |batch| batch.release(shard, epoch, owner, wait_ms))
     }
 
     fn beat(&self, instance: Instance) -> Answer<()> {

@@ -86,8 +86,8 @@ impl Store for Metered {
         self.timed(StoreOp::Bump, self.inner.bump(shard, bump))
     }
 
-    fn release(&self, shard: Shard, epoch: Epoch, owner: OwnerUuid) -> Answer<bool> {
-        self.timed(StoreOp::Release, self.inner.release(shard, epoch, owner))
+    fn release(&self, shard: Shard, epoch: Epoch, owner: OwnerUuid, wait_ms: u64) -> Answer<bool> {
+        self.timed(StoreOp::Release, self.inner.release(shard, epoch, owner, wait_ms))
     }
 
     fn beat(&self, instance: Instance) -> Answer<()> {

@@ -25,11 +25,14 @@ impl World {
             Effect::ReadOwner => self.ask_store(from, StoreOp::ReadOwner),
             Effect::Bump { expected, owner, wait_ms } => {
                 let lease_ms = self.setup.timing.lease_ms;
+                if (1..lease_ms).contains(&wait_ms) {
+                    self.ledger.count("rest of another's wait waited for");
+                }
                 let change = Change::Bump { expected, owner, lease_ms, wait_ms };
                 self.ask_store(from, StoreOp::Change(change));
             }
-            Effect::Release { epoch, owner } => {
-                self.ask_store(from, StoreOp::Change(Change::Release { epoch, owner }));
+            Effect::Release { epoch, owner, wait_ms } => {
+                self.ask_store(from, StoreOp::Change(Change::Release { epoch, owner, wait_ms }));
             }
             Effect::ReadProgress(ticket) => {
                 let epoch = engine.shard_view(Boot(0)).epoch.0;

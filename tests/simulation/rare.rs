@@ -1,7 +1,7 @@
 //! Events that are rare and matter: the default seeds have to meet each of them, or the simulation has become too kind.
 
 /// Their names, as they are counted.
-pub(crate) const RARE: [&str; 86] = [
+pub(crate) const RARE: [&str; 87] = [
     "takeover with open attempt",
     "unknown bump that applied",
     "unknown release that applied",
@@ -15,6 +15,7 @@ pub(crate) const RARE: [&str; 86] = [
     "lapse during load",
     "revoke during load",
     "revoke during the wait of the lease",
+    "rest of another's wait waited for",
     "revoke during the bump",
     "revoke of a lapsed owner",
     "revoke during drain",

@@ -19,13 +19,14 @@ const STEP_MS: u64 = 1_000;
 const TIMING: Timing = Timing { lease_ms: 3_000, verify_ms: 1_000, margin_ms: 1_000, run_on_ms: 0 };
 
 const NEVER_BOTH: &str = "never both";
-const OCCUR: [&str; 6] = [
+const OCCUR: [&str; 7] = [
     "taken over after a wait",
     "taken over at once",
     "fenced",
     "lapsed",
     "let go",
     "a bump without an answer was one's own",
+    "let go with a rest of the wait",
 ];
 
 /// How far is looked.
@@ -50,6 +51,10 @@ struct Row {
 }
 
 impl Row {
+    fn is_let_go_early(self) -> bool {
+        self.released > 0 && self.released == self.epoch && self.wait_ms > 0
+    }
+
     fn shown(self) -> OwnerRow {
         OwnerRow {
             epoch: Epoch(self.epoch),
@@ -66,7 +71,7 @@ impl Row {
 enum Ask {
     Read,
     Bump { expected: u64, owner: OwnerUuid, wait_ms: u64 },
-    Release { epoch: u64, owner: OwnerUuid },
+    Release { epoch: u64, owner: OwnerUuid, wait_ms: u64 },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -124,10 +129,10 @@ impl State {
                 }
                 Said::Applied(applies)
             }
-            Ask::Release { epoch, owner } => {
+            Ask::Release { epoch, owner, wait_ms } => {
                 let applies = (row.epoch, row.owner) == (epoch, owner);
                 if applies {
-                    self.row.released = epoch;
+                    (self.row.released, self.row.wait_ms) = (epoch, wait_ms);
                 }
                 Said::Applied(applies)
             }
@@ -160,7 +165,7 @@ impl State {
                 Effect::Bump { expected, owner, wait_ms } => {
                     Ask::Bump { expected: expected.0, owner, wait_ms }
                 }
-                Effect::Release { epoch, owner } => Ask::Release { epoch: epoch.0, owner },
+                Effect::Release { epoch, owner, wait_ms } => Ask::Release { epoch: epoch.0, owner, wait_ms },
                 other => unreachable!("no effect of a lease: {other:?}"),
             };
             self.nodes[n].asked = Some((ask, None));
@@ -254,7 +259,7 @@ impl Model for Lease {
             Action::Revoke(n) => {
                 let lease = &mut state.nodes[n].lease;
                 lease.unassign();
-                if !lease.give_up_early() && lease.phase == Phase::Owned {
+                if !lease.give_up_early(state.now) && lease.phase == Phase::Owned {
                     lease.stop();
                     lease.release(state.now);
                 }
@@ -280,6 +285,7 @@ impl Model for Lease {
             Property::sometimes(OCCUR[3], |_: &Lease, state: &State| state.is_any("lapsed")),
             Property::sometimes(OCCUR[4], let_go),
             Property::sometimes(OCCUR[5], own_in_doubt),
+            Property::sometimes(OCCUR[6], |_: &Lease, state: &State| state.row.is_let_go_early()),
         ]
     }
 }
@@ -320,6 +326,7 @@ fn the_mistakes_that_let_two_owners_start_are_found() {
     for (mistake, bounds) in [
         (Plant::LoadBeforeTheWait, bounds(1, [1, 1], 0)),
         (Plant::ReleaseWhileWaiting, bounds(1, [1, 2], 0)),
+        (Plant::RestOfTheWaitIgnored, bounds(1, [1, 2], 0)),
         (Plant::EpochReused, bounds(1, [1, 2], 1)),
         (Plant::FencedOwnerGoesOn, bounds(4, [1, 1], 0)),
         (Plant::LeaseFromTheAnswer, bounds(5, [1, 1], 0)),

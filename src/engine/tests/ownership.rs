@@ -2,7 +2,7 @@
 
 use super::rig::Rig;
 use crate::engine::ownership::{Ownership, Timing, Turn};
-use crate::engine::{CallEnd, Engine, Input, LogEnd};
+use crate::engine::{CallEnd, Effect, Engine, Input, LogEnd};
 use crate::model::{Boot, Decision, Epoch, Outcome, OwnerRow, Verb, limits};
 
 #[test]
@@ -92,6 +92,73 @@ fn who_finds_an_owner_that_never_lets_go_takes_over_and_waits() {
     assert_eq!((rig.engine.shard_view(rig.now().boot).phase, rig.owner.epoch.0), ("waiting", 3));
     rig.run(6_000);
     assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "running");
+}
+
+/// The owner crashed, another waited for two seconds of its lease, and is told that the shard is taken.
+fn revoked_after_two_seconds_of_the_wait() -> Rig {
+    let mut rig = Rig::running();
+    rig.schedule("q", "a", 1_000);
+    rig.engine = Engine::new(rig.options.clone());
+    rig.assign(2);
+    rig.run(2_000);
+    rig.give(Input::Revoked);
+    rig
+}
+
+#[test]
+fn who_is_revoked_during_its_wait_leaves_the_rest_of_it_to_the_next_owner() {
+    let mut rig = revoked_after_two_seconds_of_the_wait();
+    assert!(rig.engine.is_idle());
+    assert_eq!((rig.owner.released_epoch, rig.owner.wait_ms), (Epoch(2), 4_000));
+    rig.engine = Engine::new(rig.options.clone());
+    rig.run(500);
+    rig.assign(3);
+    rig.run(3_999);
+    assert_eq!((rig.called().len(), rig.engine.shard_view(rig.now().boot).phase), (0, "waiting"));
+    rig.run(1);
+    assert_eq!(rig.called(), ["a"]);
+    rig.end_call(CallEnd::of(Outcome::Succeeded));
+    rig.give(Input::Revoked);
+    assert_eq!((rig.owner.released_epoch, rig.owner.wait_ms), (Epoch(3), 0), "its own wait has ended");
+}
+
+#[test]
+fn who_gets_a_shard_back_waits_for_what_it_left_itself() {
+    let mut rig = revoked_after_two_seconds_of_the_wait();
+    rig.assign(3);
+    rig.run(3_999);
+    assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "waiting");
+    rig.run(1);
+    assert_eq!((rig.called(), rig.owner.epoch), (vec!["a"], Epoch(3)));
+}
+
+#[test]
+fn a_release_that_has_to_be_asked_again_says_what_is_left_by_then() {
+    let mut lease = waiting_for_another();
+    let mut asked = Vec::new();
+    assert!(lease.give_up_early(Boot(2_000)));
+    let released = |wait_ms| Effect::Release { epoch: Epoch(2), owner: 7, wait_ms };
+    lease.tick(Boot(2_000), &mut asked);
+    lease.released(Boot(2_900), Err(Rig::away()));
+    lease.tick(Boot(3_000), &mut asked);
+    assert_eq!(asked, [released(4_000), released(3_000)]);
+    lease.released(Boot(3_000), Err(Rig::away()));
+    asked.clear();
+    lease.tick(Boot(9_000), &mut asked);
+    assert_eq!(asked, [released(0)]);
+}
+
+/// A lease that bumped over an owner that never let go, at the time 0.
+fn waiting_for_another() -> Ownership {
+    let mut lease = Ownership::new(Timing { run_on_ms: 0, ..Timing::default() });
+    let mut asked = Vec::new();
+    let others = OwnerRow { epoch: Epoch(1), owner: 3, lease_ms: 6_000, ..OwnerRow::default() };
+    lease.assign(7, Boot(0));
+    lease.tick(Boot(0), &mut asked);
+    lease.owner_read(Boot(0), Ok(others));
+    lease.tick(Boot(0), &mut asked);
+    assert_eq!(lease.bumped(Boot(0), Ok(true)), Turn::Nothing, "it waits");
+    lease
 }
 
 #[test]

@@ -199,8 +199,8 @@ impl Rig {
                 (self.owner.owner, self.owner.wait_ms, self.owner.lease_ms) = (owner, wait_ms, 6_000);
                 Input::Bumped(Ok(true))
             }
-            Effect::Release { epoch, .. } => {
-                self.owner.released_epoch = epoch;
+            Effect::Release { epoch, wait_ms, .. } => {
+                (self.owner.released_epoch, self.owner.wait_ms) = (epoch, wait_ms);
                 Input::Released(Ok(true))
             }
             Effect::ReadProgress(ticket) => Input::ProgressRead(ticket, Ok(self.progress.clone())),

@@ -53,9 +53,10 @@ pub(super) async fn release(
     shard: Shard,
     epoch: Epoch,
     owner: OwnerUuid,
+    wait_ms: u64,
 ) -> Result<bool, Error> {
     let epoch = number_column(epoch.0)?;
-    let values = (epoch, shard_column(shard), epoch, uuid_column(owner));
+    let values = (epoch, number_column(wait_ms)?, shard_column(shard), epoch, uuid_column(owner));
     compare_and_set(shared, &shared.statements.owner_release, values).await
 }
 

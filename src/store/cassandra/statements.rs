@@ -91,7 +91,7 @@ impl Statements {
             owner_insert: cas(OWNER_INSERT).await?,
             owner_bump: cas(OWNER_BUMP).await?,
             owner_release: cas(
-                "UPDATE {}.shard_owner SET released_epoch = ? WHERE shard = ? IF epoch = ? AND owner = ?",
+                "UPDATE {}.shard_owner SET released_epoch = ?, wait_ms = ? WHERE shard = ? IF epoch = ? AND owner = ?",
             )
             .await?,
         })

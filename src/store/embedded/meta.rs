@@ -38,7 +38,7 @@ impl Staged {
         }
         for (shard, data) in shard_rows(tables, tag::OWNER)? {
             let row = decode_owner(&data)?;
-            staged.owners.insert(shard, OwnerRow { released_epoch: row.epoch, ..row });
+            staged.owners.insert(shard, OwnerRow { released_epoch: row.epoch, wait_ms: 0, ..row });
         }
         for (shard, data) in shard_rows(tables, tag::PROGRESS)? {
             let (progress, stamp) = decode_progress(&data)?;
@@ -126,10 +126,10 @@ impl Batch<'_> {
     }
 
     /// Marks the epoch released if it still is this owner's.
-    pub(super) fn release(&mut self, shard: Shard, epoch: Epoch, owner: OwnerUuid) -> bool {
+    pub(super) fn release(&mut self, shard: Shard, epoch: Epoch, owner: OwnerUuid, wait_ms: u64) -> bool {
         match self.staged.owners.get(&shard) {
             Some(row) if row.epoch == epoch && row.owner == owner => {
-                let row = OwnerRow { released_epoch: epoch, ..row.clone() };
+                let row = OwnerRow { released_epoch: epoch, wait_ms, ..row.clone() };
                 self.set_owner(shard, row);
                 true
             }

@@ -83,13 +83,14 @@ fn a_directory_with_something_else_in_its_place_is_refused() {
 async fn a_restart_finds_every_shard_released_and_all_rows() {
     let dir = directory();
     let store = open(&dir);
-    assert!(store.bump(Shard(3), bump(0, 9)).await.expect("it answers"));
+    assert!(store.bump(Shard(3), Bump { wait_ms: 6_000, ..bump(0, 9) }).await.expect("it answers"));
     store.write_progress(Shard(3), progress(1, 7), 20).await.expect("it answers");
     store.write([payload(1, 40_000)].into()).await.expect("it answers");
     drop(store);
     let store = open(&dir);
     let owner = store.owner(Shard(3)).await.expect("it answers");
     assert_eq!((owner.epoch, owner.released_epoch, owner.owner), (Epoch(1), Epoch(1), 9));
+    assert_eq!(owner.wait_ms, 0, "nobody is left who could act");
     assert_eq!(store.progress(Shard(3)).await.expect("it answers"), Some(progress(1, 7)));
     let bytes = store.payload(Shard(1), place(1)).await.expect("it answers");
     assert_eq!(bytes.map(|bytes| bytes.len()), Some(40_000));

@@ -56,8 +56,8 @@ async fn bumped(case: &Case, shard: Shard, bump: Bump) -> bool {
 
 async fn default_row(case: Case) {
     assert_eq!(owner(&case, case.shard(0)).await, OwnerRow::default());
-    assert!(!ok("release", case.store.release(case.shard(0), Epoch(0), 0).await));
-    assert!(!ok("release", case.store.release(case.shard(0), Epoch(1), 5).await));
+    assert!(!ok("release", case.store.release(case.shard(0), Epoch(0), 0, 0).await));
+    assert!(!ok("release", case.store.release(case.shard(0), Epoch(1), 5, 0).await));
     assert_eq!(owner(&case, case.shard(0)).await, OwnerRow::default());
 }
 
@@ -92,21 +92,23 @@ async fn release(case: Case) {
     assert!(bumped(&case, shard, bump(0, 5)).await);
     for (epoch, owner) in [(1, 6), (2, 5), (0, 5)] {
         assert!(
-            !ok("release", case.store.release(shard, Epoch(epoch), owner).await),
+            !ok("release", case.store.release(shard, Epoch(epoch), owner, 9).await),
             "epoch {epoch}, owner {owner}"
         );
     }
     assert_eq!(owner(&case, shard).await, row(&bump(0, 5), 0));
-    assert!(ok("release", case.store.release(shard, Epoch(1), 5).await));
-    assert_eq!(owner(&case, shard).await, row(&bump(0, 5), 1));
+    for wait_ms in [4_321, 0] {
+        assert!(ok("release", case.store.release(shard, Epoch(1), 5, wait_ms).await));
+        assert_eq!(owner(&case, shard).await, OwnerRow { wait_ms, ..row(&bump(0, 5), 1) });
+    }
 }
 
 async fn bump_after_release(case: Case) {
     let shard = case.shard(0);
     assert!(bumped(&case, shard, bump(0, 5)).await);
-    assert!(ok("release", case.store.release(shard, Epoch(1), 5).await));
+    assert!(ok("release", case.store.release(shard, Epoch(1), 5, 70).await));
     assert!(bumped(&case, shard, bump(1, 9)).await);
     assert_eq!(owner(&case, shard).await, row(&bump(1, 9), 1));
-    assert!(!ok("release", case.store.release(shard, Epoch(1), 5).await), "epoch 1 is over");
+    assert!(!ok("release", case.store.release(shard, Epoch(1), 5, 70).await), "epoch 1 is over");
     assert_eq!(owner(&case, shard).await, row(&bump(1, 9), 1));
 }
