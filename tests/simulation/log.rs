@@ -22,6 +22,9 @@ pub(crate) struct Log {
     pub(crate) committed: Vec<u64>,
     /// Fetches that wait for records: (instance, life, ticket).
     pub(crate) waiting: Vec<BTreeSet<(usize, u32, u64)>>,
+    /// From this offset of a shard's log on, records are shown to this instance only: a new leader may show later what the one
+    /// before had shown already.
+    pub(crate) hidden: Option<(usize, Shard, u64)>,
     /// No broker answers.
     pub(crate) away: bool,
 }
@@ -34,6 +37,7 @@ impl Log {
             clock_ms: 0,
             committed: vec![0; shards as usize],
             waiting: vec![BTreeSet::new(); shards as usize],
+            hidden: None,
             away: false,
         }
     }
@@ -50,9 +54,11 @@ impl Log {
         offset
     }
 
-    pub(crate) fn read(&self, shard: Shard, from: u64, max: usize) -> Vec<Incoming> {
+    pub(crate) fn read(&self, by: usize, shard: Shard, from: u64, max: usize) -> Vec<Incoming> {
         let records = &self.partitions[shard.0 as usize];
-        records.iter().skip(from as usize).take(max).cloned().collect()
+        let hidden = self.hidden.filter(|(only, of, _)| *of == shard && *only != by);
+        let shown = hidden.map_or(records.len(), |(_, _, from)| from as usize);
+        records[..shown].iter().skip(from as usize).take(max).cloned().collect()
     }
 
     pub(crate) fn record(&self, shard: Shard, offset: u64) -> &Incoming {

@@ -7,7 +7,7 @@ use crate::setup::Setup;
 use crate::store::cell::{ALL, Mask, REPLICAS, bits, replicas_of};
 use crate::store::nodes::DCS;
 use crate::trap::{Blow, MOMENTS, Moment};
-use crate::world::{Event, World};
+use crate::world::{Addr, Event, World};
 use dueline::testing::rng::Rng;
 
 /// A fault.
@@ -46,6 +46,10 @@ pub(crate) enum Fault {
     NoPages(usize, Shard, u64),
     /// The store takes no row that says that a task was cancelled, replaced or moved.
     RefuseAnswers(u64),
+    /// What comes into a shard's log is shown to this instance only.
+    Hide(usize, Shard, u64),
+    /// The instance is frozen, and another is given its shard at once.
+    Usurp(Addr, u64),
     /// The log's leader has a clock that is behind.
     LogClock(i64, u64),
     /// An instance's system clock is set.
@@ -74,11 +78,16 @@ impl Fault {
             Fault::GuardRail(_) => "guard rail",
             Fault::NoPages(..) => "pages not read",
             Fault::RefuseAnswers(_) => "answers refused",
+            Fault::Hide(..) => "records not shown",
+            Fault::Usurp(..) => "freeze",
             Fault::LogClock(..) => "log clock behind",
             Fault::WallStep(..) => "clock step",
         }
     }
 }
+
+/// A stream of chance of its own: it needs five things in a row, and most runs are better off without.
+const UNREAD: u64 = 1;
 
 /// Faults and when they begin.
 pub(crate) fn plan(setup: &Setup, rng: &mut Rng) -> Vec<(u64, Fault)> {
@@ -135,7 +144,14 @@ pub(crate) fn plan(setup: &Setup, rng: &mut Rng) -> Vec<(u64, Fault)> {
         };
         (at, fault)
     };
-    (0..setup.faults).map(|_| one(rng)).collect()
+    let mut own = Rng::of_stream(rng.clone().draw(), UNREAD);
+    let mut plan: Vec<_> = (0..setup.faults).map(|_| one(rng)).collect();
+    if own.chance(300) {
+        let at = own.range(6_000, setup.chaos_ms - 60_000);
+        let blow = Blow::Unread(own.range(9_000, 14_000));
+        plan.push((at, Fault::At(own.index(setup.instances), Moment::LongCall, blow)));
+    }
+    plan
 }
 
 impl World {
@@ -219,6 +235,12 @@ impl World {
                 self.refuses_answers = true;
                 ms
             }
+            Fault::Hide(instance, shard, ms) => {
+                self.ledger.count("records not shown to who takes over");
+                self.log.hidden = Some((instance, shard, self.log.end(shard).next));
+                ms
+            }
+            Fault::Usurp(at, ms) => return self.usurp(at, ms),
             Fault::LogClock(behind, ms) => {
                 self.ledger.count("append time stepped back");
                 self.log.clock_ms = behind;
@@ -261,7 +283,7 @@ impl World {
             }
             Fault::CutFromLog(instance, _) => {
                 self.instances[instance].cut_from_log = false;
-                self.resume_fetches(instance);
+                self.resume_fetches();
             }
             Fault::CutFromStore(instance, _) => self.instances[instance].cut_from_store = false,
             Fault::StoreAway(_) => self.store_away = false,
@@ -283,7 +305,12 @@ impl World {
             Fault::NoPages(..) => self.no_pages = None,
             Fault::RefuseAnswers(_) => self.refuses_answers = false,
             Fault::LogClock(..) => self.log.clock_ms = 0,
+            Fault::Hide(..) => {
+                self.log.hidden = None;
+                self.resume_fetches();
+            }
             Fault::At(..)
+            | Fault::Usurp(..)
             | Fault::Wipe(..)
             | Fault::WallStep(..)
             | Fault::Storm(_)
@@ -349,7 +376,7 @@ impl World {
     }
 
     /// Fetches that waited at a broker out of reach are sent again by the client.
-    fn resume_fetches(&mut self, _instance: usize) {
+    fn resume_fetches(&mut self) {
         (0..self.setup.shards).for_each(|shard| self.wake_fetches(Shard(shard)));
     }
 
@@ -360,7 +387,7 @@ impl World {
         self.guard_rail = false;
         (self.no_pages, self.refuses_answers) = (None, false);
         self.log.away = false;
-        self.log.clock_ms = 0;
+        (self.log.clock_ms, self.log.hidden) = (0, None);
         self.store.nodes.join();
         self.store.nodes.start(ALL);
         for replica in bits(self.store.nodes.joining()) {
@@ -379,6 +406,6 @@ impl World {
             let life = self.instances[instance].life;
             self.after(10, Event::Join(instance, life));
         }
-        self.resume_fetches(0);
+        self.resume_fetches();
     }
 }

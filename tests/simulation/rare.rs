@@ -1,7 +1,7 @@
 //! Events that are rare and matter: the default seeds have to meet each of them, or the simulation has become too kind.
 
 /// Their names, as they are counted.
-pub(crate) const RARE: [&str; 87] = [
+pub(crate) const RARE: [&str; 89] = [
     "takeover with open attempt",
     "unknown bump that applied",
     "unknown release that applied",
@@ -52,6 +52,8 @@ pub(crate) const RARE: [&str; 87] = [
     "guard rail hit",
     "row refused by the store",
     "append time stepped back",
+    "records not shown to who takes over",
+    "blow when the log is read to its end",
     "records dropped by retention",
     "system clock set",
     "boot clock stood still",

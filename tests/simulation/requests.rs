@@ -64,7 +64,7 @@ impl World {
             let why = format!("offset {position} is gone, the log begins at {first}");
             return self.answer(from, Input::Fetched(ticket, Err(Failure::OffsetGone(why))));
         }
-        let records = self.log.read(from.shard, position, self.setup.fetch_records);
+        let records = self.log.read(from.instance, from.shard, position, self.setup.fetch_records);
         let waiter = (from.instance, from.life, ticket);
         let Some(last) = records.last() else {
             self.log.waiting[from.shard.0 as usize].insert(waiter);

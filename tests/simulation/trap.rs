@@ -35,6 +35,10 @@ pub(crate) enum Moment {
     TooLate,
     /// A page of tasks of which none is ready for a while.
     Ahead,
+    /// A call of a task that has longer than a takeover needs.
+    LongCall,
+    /// A progress row that says that the shard's log is read to its end.
+    AllRead,
 }
 
 /// What falls then.
@@ -76,6 +80,10 @@ pub(crate) enum Blow {
     Refuse(u64),
     /// It is frozen for so long, the request leaves when it wakes, and while another takes over the brokers are gone.
     Sleep(u64),
+    /// The call takes long, the log's clock is set back, and tasks come that lie before its own in time and behind it in the
+    /// log. It is frozen for so long before it has written down that it read them; who takes over is not shown them
+    /// for a while, and is killed when it has read them.
+    Unread(u64),
 }
 
 /// Moments at which any of the first blows may fall.
@@ -94,6 +102,8 @@ pub(crate) struct Heir {
 
 /// An attempt that has so long is still worth a call when its owner was frozen until the next had read, in milliseconds.
 const LONG_MS: i64 = 18_000;
+/// A task that has so long is at work until another has taken over and read, in milliseconds.
+const LONG_CALL_MS: i64 = 16_000;
 /// A request is held up until its instance, which is frozen, wakes.
 pub(crate) const UNTIL_IT_WAKES: u64 = u64::MAX;
 /// A page is ahead when it begins so long after now, in milliseconds.
@@ -126,6 +136,8 @@ impl Moment {
             Moment::Mark => "blow at a mark",
             Moment::TooLate => "blow at an answer that it is too late",
             Moment::Ahead => "blow at a page of tasks that are not ready",
+            Moment::LongCall => "blow at the call of a long attempt",
+            Moment::AllRead => "blow when the log is read to its end",
         }
     }
 
@@ -170,6 +182,12 @@ impl World {
             | (Moment::Progress, Effect::WriteProgress { .. }) => true,
             (Moment::Ahead, Effect::Slice(_, first, _)) => {
                 first.ready_at.0 > BASE + self.now as i64 + AHEAD_MS
+            }
+            (Moment::LongCall, Effect::Call(order)) => {
+                order.deadline.0 > BASE + self.now as i64 + LONG_CALL_MS
+            }
+            (Moment::AllRead, Effect::WriteProgress { progress, .. }) => {
+                self.log.hidden.is_none() && progress.next_offset >= self.log.end(shard).next
             }
             (Moment::OverdueCall, Effect::Call(order)) => order.due_at.0 + OVERDUE_MS < order.ready_at.0,
             (Moment::LateCall, Effect::Call(order)) => self.is_late(shard, order.place),
@@ -217,7 +235,7 @@ impl World {
                 let soon = self.rng.range(6, 40);
                 self.after(soon, Event::Fault(Fault::Freeze(n, ms)));
             }
-            Blow::Carry | Blow::Overtake | Blow::Edit | Blow::CutIn(_) | Blow::Overfill => {
+            Blow::Carry | Blow::Overtake | Blow::Edit | Blow::CutIn(_) | Blow::Overfill | Blow::Unread(_) => {
                 if let Effect::Call(order) = effect {
                     self.during(at, blow, order);
                 }
@@ -276,12 +294,29 @@ impl World {
         self.move_within(at, 300, 1_200);
     }
 
+    fn unread(&mut self, at: Addr, order: &CallOrder, ms: u64) {
+        let now = Wall(BASE + self.now as i64);
+        let earlier = now.0 - order.ready_at.0 + self.rng.range(100, 5_000) as i64;
+        let mut before = self.workload.due_before(self.now, &order.key.queue, now.plus_ms(600));
+        let mut unread = self.workload.due_before(self.now, &order.key.queue, order.due_at);
+        (before.truncate(1), unread.truncate(3));
+        self.after(0, Event::Send(before));
+        self.after(0, Event::Fault(Fault::LogClock(-earlier, 2_000)));
+        let hidden = self.rng.range(8_000, 12_000);
+        self.after(0, Event::Fault(Fault::Hide(at.instance, at.shard, hidden)));
+        self.after(1, Event::Send(unread));
+        let written = self.rng.range(20, 200);
+        self.after(written, Event::Fault(Fault::Usurp(at, ms)));
+        let crash = Blow::Crash(self.rng.range(5_000, 20_000));
+        self.heir = Some(Heir { shard: at.shard, but: at.instance, moment: Moment::AllRead, blow: crash });
+    }
+
     fn move_within(&mut self, at: Addr, from: u64, to: u64) {
         let moved = self.rng.range(from, to);
         self.after(moved, Event::Fault(Fault::Move(at.shard.0)));
     }
 
-    fn usurp(&mut self, at: Addr, ms: u64) {
+    pub(crate) fn usurp(&mut self, at: Addr, ms: u64) {
         let others = self.others_than(at.instance);
         if others.is_empty() {
             return;
@@ -310,6 +345,7 @@ impl World {
             }
             Blow::CutIn(cut_in_at) => self.cut_in(order, cut_in_at),
             Blow::Overfill => self.overfill(at, order),
+            Blow::Unread(ms) => self.unread(at, order, ms),
             _ => {}
         }
     }
