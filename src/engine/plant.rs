@@ -101,6 +101,7 @@ mod switch {
         ClockJumpIgnored "a boot clock that stood still is trusted",
         GroupWithoutLease "rows of events are sent, and sent again, without a lease",
         RefusedAfterItsMark "an event is rejected although its mark is on record",
+        PayloadBehindMark "a payload that the store may refuse comes behind the mark of its event",
         WatermarkPassesUnread "the watermark passes what an owner before placed and this one has not read",
         SameIdUnderWay "an event is decided before the one before it of its id is on record",
         RefusedTokenIsFailure "a refused token counts as a failed attempt",

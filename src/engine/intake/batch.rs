@@ -37,7 +37,10 @@ pub(super) struct Batch {
     pub(super) read_again: bool,
     pub(super) facts: BTreeMap<Place, Vec<FactRow>>,
     pub(super) payloads: BTreeMap<Place, Arc<[u8]>>,
-    /// Marks of events whose task has a lifted place: written first.
+    /// Large payloads of tasks with a lifted place: written before their marks, so that nothing is stopped for what the store
+    /// does not take.
+    lifted_payloads: Vec<Row>,
+    /// Marks of events whose task has a lifted place: written before those events.
     lifted_marks: Vec<Row>,
     event_rows: Vec<Row>,
     other_rows: Vec<Row>,
@@ -100,6 +103,7 @@ impl Batch {
             read_again: false,
             facts: BTreeMap::new(),
             payloads: BTreeMap::new(),
+            lifted_payloads: Vec::new(),
             lifted_marks: Vec::new(),
             event_rows: Vec::new(),
             other_rows: Vec::new(),
@@ -218,13 +222,17 @@ impl Batch {
         let task_rows = task.as_ref().map(|task| rows::task_rows(shard, task)).unwrap_or_default();
         let moved = plan.mark.is_some_and(|(_, kind)| kind == MarkKind::Rescheduled);
         // Of what is moved the mark comes first: the store has taken the same task before. Other tasks have to be taken before
-        // they stop one. A place that was lifted is recorded before its task, and behind the mark.
+        // they stop one. A place that was lifted is recorded before its task, and behind the mark; the payload comes before both.
         let (tasks, marks) = match (&task, moved) {
             _ if plan.lifted => (&mut self.other_rows, &mut self.lifted_marks),
             (Some(_), true) => (&mut self.after_marks, &mut self.other_rows),
             (Some(_), false) => (&mut self.other_rows, &mut self.last_rows),
             (None, _) => (&mut self.after_marks, &mut self.other_rows),
         };
+        let is_first =
+            |row: &Row| plan.lifted && matches!(row, Row::Payload(_)) && !planted!(PayloadBehindMark);
+        let (payloads, task_rows): (Vec<Row>, Vec<Row>) = task_rows.into_iter().partition(is_first);
+        self.lifted_payloads.extend(payloads);
         tasks.extend(task_rows);
         let waits = (mark.is_some() || is_unsure) && !plan.lifted;
         marks.extend(mark);
@@ -235,15 +243,16 @@ impl Batch {
         item.mark = plan.mark;
     }
 
-    /// The rows to be written next: all at once, but marks and events first when a place was lifted, and marks
-    /// before what counts only with them.
+    /// The rows to be written next: all at once, but payloads, marks and events first, in this order, when a place was lifted,
+    /// and marks before what counts only with them.
     pub(super) fn take_group(&mut self) -> Option<Vec<Row>> {
         let lifted = self.lifted;
-        let rows = [&mut self.lifted_marks, &mut self.event_rows, &mut self.other_rows];
+        let Batch { lifted_payloads, lifted_marks, event_rows, other_rows, .. } = self;
+        let rows = [lifted_payloads, lifted_marks, event_rows, other_rows];
         let groups = self.groups.get_or_insert_with(|| {
-            let [marks, events, mut others] = rows.map(std::mem::take);
+            let [payloads, marks, events, mut others] = rows.map(std::mem::take);
             if lifted {
-                return [marks, events, others].iter().flat_map(|rows| in_requests(rows)).collect();
+                return [payloads, marks, events, others].iter().flat_map(|rows| in_requests(rows)).collect();
             }
             others.extend(events);
             in_requests(&others).collect()

@@ -49,6 +49,27 @@ fn a_replacement_that_was_refused_leaves_the_task_it_was_to_replace() {
     assert_eq!(rig.calls[0].content.priority, 5);
 }
 
+/// As before, when the log's clock stepped back and the other gets a place above the watermark.
+#[test]
+fn a_lifted_replacement_that_was_refused_leaves_the_task_it_was_to_replace() {
+    let mut rig = Rig::running();
+    let before = rig.now().wall;
+    rig.schedule("q", "a", 90_000);
+    rig.run(60_000);
+    rig.schedule("r", "far", 900_000);
+    rig.run(300);
+    rig.refused_payloads = true;
+    let replace = rig.due_in(-20_000, refused_and_large(content()));
+    let [first, again] = [90, 91].map(|hash| asking("a", hash, replace.clone()));
+    rig.append_stamped([first, again], before.plus_ms(30_000));
+    rig.run(300);
+    assert_eq!((rig.engine.next_offset(), rig.decisions()), (4, vec![Decision::Scheduled; 2]));
+    rig.take_over(2);
+    rig.run(30_000);
+    assert_eq!(rig.called(), ["a"]);
+    assert_eq!(rig.calls[0].content.priority, 5);
+}
+
 #[test]
 fn a_cancel_that_is_refused_after_its_mark_stands_is_not_rejected() {
     let mut rig = Rig::running();

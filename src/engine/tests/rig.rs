@@ -68,6 +68,7 @@ pub(super) struct Rig {
     pub(super) refused_priority: Option<u8>,
     /// The store takes no row of a cancel's event.
     pub(super) refused_cancels: bool,
+    pub(super) refused_payloads: bool,
     hashes: u128,
 }
 
@@ -123,6 +124,7 @@ impl Rig {
             page_rows: 2_000,
             refused_priority: None,
             refused_cancels: false,
+            refused_payloads: false,
             hashes: 0,
         }
     }
@@ -347,7 +349,8 @@ impl Rig {
                 self.refused_priority == Some(content.priority)
             }
             Row::Event(row) => self.refused_cancels && row.decision == Decision::Cancelled,
-            Row::Fact(_) | Row::Payload(_) | Row::Pointer(_) | Row::LateQueue(_) => false,
+            Row::Payload(_) => self.refused_payloads,
+            Row::Fact(_) | Row::Pointer(_) | Row::LateQueue(_) => false,
         }
     }
 
