@@ -179,7 +179,7 @@ impl Node {
         &self.inner.cluster
     }
 
-    /// Stops in order: starts nothing more, lets go of all shards, waits for running calls.
+    /// Stops in order: lets go of all shards, which run on for a moment, starts nothing more, waits for running calls.
     pub async fn stop(&self) {
         self.let_go().await;
         self.finish().await;

@@ -178,8 +178,8 @@ impl Play {
 /// Gives everything time to end. What does not is the checker's to judge.
 async fn finish(stage: &mut Stage<'_>) {
     say::line("the faults have ended");
-    stage.watch.healed(&stage.producer.sent.last_offsets());
     stage.until_all_left().await;
+    stage.watch.healed(&stage.producer.sent.last_offsets());
     let rested = clock::until("every shard comes to rest", REST_SECONDS_MAX, || stage.watch.at_rest()).await;
     let wanted = stage.producer.sent.wanted();
     let all_ran = clock::until("everything wanted has run", DONE_SECONDS_MAX, || {

@@ -84,6 +84,10 @@ impl<'a> Stage<'a> {
 
     /// Starts a process of an instance and does not wait for it.
     pub(crate) async fn start(&mut self, name: &str) -> Result<()> {
+        // The port of one that has ended may be given out again.
+        for gone in self.leaving.iter_mut().filter_map(|one| one.ended().is_some().then_some(&one.name)) {
+            self.watch.forget(gone);
+        }
         let port = free_port()?;
         let network = match self.options.networks {
             true => Some(Network::open(self.ports(port)?).await?),

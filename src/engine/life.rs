@@ -74,7 +74,7 @@ impl Engine {
                 self.reset();
                 if self.ownership.assigned() {
                     let uuid = OwnerUuid::from(self.draw()) << 64 | OwnerUuid::from(self.draw());
-                    self.ownership.assign(uuid, self.now.boot);
+                    self.assigned(uuid);
                 }
             }
         }

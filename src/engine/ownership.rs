@@ -2,12 +2,12 @@
 //! synchronised ones.
 //!
 //! ```text
-//!            Assigned              read            applied, old owner     wait over
-//!   Idle ───────────────► Reading ──────► Bumping ───────────────────► Waiting ───────► Owned ⟲ verify
-//!    ▲                                      │ ▲ unknown      let go: no wait ──────────►  │  │
-//!    │                              Confirming┘ (a read decides)                          │  │ another's epoch
-//!    └──────────────── released ◄── Releasing ◄────────────── Revoked ───────────────────┘  ▼
-//!                                                                             Fenced (leave, join again)
+//!            Assigned              read            applied           wait over, or none to wait
+//!   Idle ───────────────► Reading ──────► Bumping ───────────► Waiting ───────────────────► Owned ⟲ verify
+//!    ▲                                      │ ▲ unknown            │                         │  │
+//!    │                              Confirming┘ (a read decides)   │ Revoked, with the rest  │  │ another's epoch
+//!    └──────────────── released ◄── Releasing ◄────────────────────┴──────── Revoked ────────┘  ▼
+//!                                                                               Fenced (leave, join again)
 //! ```
 //!
 //! # The row
@@ -67,9 +67,9 @@
 //! | the bump's answer is lost | a read decides; an epoch may be skipped, and is never used by two |
 //! | the release's answer is lost | asked again, five times at most; unreleased, the next owner waits |
 //! | revoked during the own wait | nothing was started, and only the owner before has to be waited out: it lets go with the rest of the wait, and the next owner waits for that from its own bump, which is later |
-//! | revoked before the bump is confirmed | nothing is released: the next owner waits for a whole lease |
+//! | revoked before the bump is confirmed, or while a verify of the wait is not answered | nothing is released, or late: the next owner may wait for a whole lease |
 //! | leases of different length (a rolling change) | the longest counts |
-//! | the assignment is lost (the log's coordinator is away) | nothing changes here: with the log away every owner runs on under its lease, and is fenced when another has bumped |
+//! | the assignment is lost (the log's coordinator is away) | who waits lets go, as when it is revoked; else nothing changes here: with the log away every owner runs on under its lease, and is fenced when another has bumped |
 //! | the coordinator gives one shard to two | the higher epoch wins; the other is fenced at its next good read, and starts nothing after L − δ without one |
 
 use crate::model::{Boot, Epoch, OwnerRow, OwnerUuid};

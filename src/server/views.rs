@@ -383,7 +383,8 @@ pub(super) struct ShardView {
     pub(super) owner: Option<String>,
     /// Its epoch.
     pub(super) epoch: u64,
-    /// How far its owner is: bumping, waiting, loading, catching_up, running, lapsed, stopped; `unknown` when the owner does not answer.
+    /// How far its owner is: bumping, waiting, loading, catching_up, running, lapsed, releasing, stopped; `unknown` when the owner does not answer, `free` when there
+    /// is none.
     pub(super) phase: String,
     /// The last applied offset, -1 for none.
     pub(super) applied: i64,

@@ -299,7 +299,8 @@ impl World {
         let earlier = now.0 - order.ready_at.0 + self.rng.range(100, 5_000) as i64;
         let mut before = self.workload.due_before(self.now, &order.key.queue, now.plus_ms(600));
         let mut unread = self.workload.due_before(self.now, &order.key.queue, order.due_at);
-        (before.truncate(1), unread.truncate(3));
+        before.truncate(1);
+        unread.truncate(3);
         self.after(0, Event::Send(before));
         self.after(0, Event::Fault(Fault::LogClock(-earlier, 2_000)));
         let hidden = self.rng.range(8_000, 12_000);
