@@ -86,8 +86,8 @@ impl Fault {
     }
 }
 
-/// A stream of chance of its own: it needs five things in a row, and most runs are better off without.
-const UNREAD: u64 = 1;
+/// A stream of chance of its own, for what needs several things in a row: most runs are better off without.
+const RARE: u64 = 1;
 
 /// Faults and when they begin.
 pub(crate) fn plan(setup: &Setup, rng: &mut Rng) -> Vec<(u64, Fault)> {
@@ -144,11 +144,16 @@ pub(crate) fn plan(setup: &Setup, rng: &mut Rng) -> Vec<(u64, Fault)> {
         };
         (at, fault)
     };
-    let mut own = Rng::of_stream(rng.clone().draw(), UNREAD);
+    let mut own = Rng::of_stream(rng.clone().draw(), RARE);
     let mut plan: Vec<_> = (0..setup.faults).map(|_| one(rng)).collect();
     if own.chance(300) {
         let at = own.range(6_000, setup.chaos_ms - 60_000);
         let blow = Blow::Unread(own.range(9_000, 14_000));
+        plan.push((at, Fault::At(own.index(setup.instances), Moment::LongCall, blow)));
+    }
+    if own.chance(300) {
+        let at = own.range(6_000, setup.chaos_ms - 60_000);
+        let blow = Blow::LateEnd(own.range(0, 1_500));
         plan.push((at, Fault::At(own.index(setup.instances), Moment::LongCall, blow)));
     }
     plan

@@ -37,6 +37,8 @@ pub(crate) enum Moment {
     Ahead,
     /// A call of a task that has longer than a takeover needs.
     LongCall,
+    /// The end of this attempt.
+    EndOf(u64),
     /// A progress row that says that the shard's log is read to its end.
     AllRead,
 }
@@ -80,6 +82,11 @@ pub(crate) enum Blow {
     Refuse(u64),
     /// It is frozen for so long, the request leaves when it wakes, and while another takes over the brokers are gone.
     Sleep(u64),
+    /// Its end is held up until so long before its deadline, and meanwhile its owner is frozen and another gets the shard: the
+    /// end lands when that one has read it as open, and before it takes it for over.
+    LateEnd(u64),
+    /// The end is held up until this time, its owner frozen, and another is given the shard at once.
+    Overtaken(u64),
     /// The call takes long, the log's clock is set back, and tasks come that lie before its own in time and behind it in the
     /// log. It is frozen for so long before it has written down that it read them; who takes over is not shown them
     /// for a while, and is killed when it has read them.
@@ -102,6 +109,8 @@ pub(crate) struct Heir {
 
 /// An attempt that has so long is still worth a call when its owner was frozen until the next had read, in milliseconds.
 const LONG_MS: i64 = 18_000;
+/// Who is given a shard of an owner that is frozen has read it after so long, in milliseconds.
+const TAKEOVER_MS: u64 = 8_000;
 /// A task that has so long is at work until another has taken over and read, in milliseconds.
 const LONG_CALL_MS: i64 = 16_000;
 /// A request is held up until its instance, which is frozen, wakes.
@@ -114,6 +123,13 @@ const OVERDUE_MS: i64 = 1_000;
 fn starts(rows: &[Row]) -> impl Iterator<Item = (Place, &Started)> {
     rows.iter().filter_map(|row| match row {
         Row::Fact(FactRow { place, fact: Fact::Started(started), .. }) => Some((*place, started)),
+        _ => None,
+    })
+}
+
+fn ends(rows: &[Row]) -> impl Iterator<Item = u64> {
+    rows.iter().filter_map(|row| match row {
+        Row::Fact(FactRow { fact: Fact::Ended(ended), .. }) => Some(ended.seq),
         _ => None,
     })
 }
@@ -137,6 +153,7 @@ impl Moment {
             Moment::TooLate => "blow at an answer that it is too late",
             Moment::Ahead => "blow at a page of tasks that are not ready",
             Moment::LongCall => "blow at the call of a long attempt",
+            Moment::EndOf(_) => "blow at the end of a long attempt",
             Moment::AllRead => "blow when the log is read to its end",
         }
     }
@@ -197,6 +214,7 @@ impl World {
             (Moment::LongStart, Effect::Write(_, rows)) => {
                 starts(rows).any(|(_, started)| started.deadline.0 - started.at.0 >= LONG_MS)
             }
+            (Moment::EndOf(wanted), Effect::Write(_, rows)) => ends(rows).any(|seq| seq == wanted),
             (_, Effect::Write(_, rows)) => rows.iter().any(|row| moment.is_a_row(row)),
             _ => false,
         }
@@ -238,6 +256,20 @@ impl World {
             Blow::Carry | Blow::Overtake | Blow::Edit | Blow::CutIn(_) | Blow::Overfill | Blow::Unread(_) => {
                 if let Effect::Call(order) = effect {
                     self.during(at, blow, order);
+                }
+            }
+            Blow::LateEnd(before) => {
+                if let Effect::Call(order) = effect {
+                    let lands = (order.deadline.0 - BASE) as u64 - before;
+                    let end = Moment::EndOf(order.token.sequence);
+                    self.instances[n].trap = Some((end, Blow::Overtaken(lands)));
+                }
+            }
+            Blow::Overtaken(lands) => {
+                let ms = lands.saturating_sub(self.now);
+                if ms > TAKEOVER_MS {
+                    self.usurp(at, ms + 10_000);
+                    return ms;
                 }
             }
             Blow::Starve(ms) => {

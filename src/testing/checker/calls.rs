@@ -127,7 +127,9 @@ pub(super) fn duplicates_are_explained(index: &Index<'_>, report: &mut Report) {
 fn cause(index: &Index<'_>, first: &Called, second: &Called) -> Option<&'static str> {
     let in_time = first.ended.filter(|(at, _)| *at < first.deadline - index.slack.clocks_ms);
     match in_time {
-        _ if second.token[..2] > first.token[..2] => Some("owner lost"),
+        _ if second.token[..2] > first.token[..2] => {
+            (!is_overlooked(index, first, second)).then_some("owner lost")
+        }
         _ if first.broken_off => Some("broken off"),
         None => Some("timed out"),
         Some((_, End::BrokenOff)) => Some("broken off"),
@@ -135,6 +137,14 @@ fn cause(index: &Index<'_>, first: &Called, second: &Called) -> Option<&'static 
         Some((_, End::Snoozed)) => Some("snoozed"),
         Some((at, End::Succeeded | End::Fatal)) => index.halted_at(first, at).then_some("owner stood still"),
     }
+}
+
+/// Whether a run that waited until the deadline of a lost owner's was begun although the end of that was on record by then.
+fn is_overlooked(index: &Index<'_>, first: &Called, second: &Called) -> bool {
+    let slack = index.slack.clocks_ms;
+    let waited = second.decided.is_some_and(|decided| decided > first.deadline + slack);
+    let Version::Known(shard, version) = version_of(first) else { return false };
+    waited && index.is_finished((shard, version), first.deadline - slack)
 }
 
 /// An owner that read a task as finished does not run it.

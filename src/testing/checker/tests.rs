@@ -312,6 +312,23 @@ fn an_end_that_its_owner_could_not_hear_of_explains_a_second_run_and_another_one
 }
 
 #[test]
+fn who_waited_for_a_lost_owners_deadline_and_overlooked_its_end_is_found() {
+    let runs_again = |recorded: i64, decided: i64| {
+        judged(|history| {
+            history.finished[1].from = recorded;
+            let token = [0, 2, 3];
+            history.called.push(Called { token, decided: Some(decided), ..again(2, decided, 3, 2) });
+        })
+    };
+    let deadline = good().called[1].deadline;
+    let found =
+        |report: &Report| report.wrongs.iter().any(|wrong| wrong.what.starts_with("ran again for no reason"));
+    assert!(found(&runs_again(deadline - 1_000, deadline + 1_000)));
+    assert!(!found(&runs_again(deadline + 10, deadline + 1_000)), "the end came too late to be seen");
+    assert!(!found(&runs_again(deadline - 1_000, deadline - 10)), "nobody waited");
+}
+
+#[test]
 fn a_run_of_what_was_finished_is_found() {
     finds(Rule::DuplicatesExplained, "ran though it was finished", |history| {
         history.owned[0].read = Some(1_000);
