@@ -9,6 +9,7 @@ mod loading;
 mod open_attempts;
 mod ownership;
 mod refused;
+mod resending;
 mod rig;
 mod running;
 mod scouting;

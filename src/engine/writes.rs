@@ -1,7 +1,9 @@
 //! Rows on their way to the store.
 //!
 //! Facts about attempts are gathered while requests are under way and sent together: batches are small when the shard
-//! is idle and grow with the load. What is not acknowledged is sent again, the same bytes, until it is.
+//! is idle and grow with the load. What is not acknowledged is sent again, the same bytes, until it is: after a growing wait
+//! with chance in it, so that shards do not come in step, and one request at a time while the store answers none, so that
+//! what it cannot take is not multiplied.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -45,6 +47,10 @@ impl Request {
     fn is_batch(&self) -> bool {
         matches!(self.purposes.first(), Some(Purpose::Batch(_)))
     }
+
+    fn is_under_way(&self) -> bool {
+        self.resend_at.is_none()
+    }
 }
 
 /// Rows waiting and requests under way.
@@ -53,8 +59,12 @@ pub(super) struct Writes {
     /// Rows of one purpose travel in one request.
     waiting: VecDeque<(Vec<Row>, Purpose)>,
     requests: BTreeMap<u64, Request>,
+    /// Requests in a row that the store did not answer.
+    unanswered: u32,
 }
 
+/// After so many requests in a row without an answer one at a time is tried, until the store answers.
+const UNANSWERED_MAX: u32 = 3;
 const RESEND_FIRST_MS: u64 = 100;
 const RESEND_MS_MAX: u64 = 5_000;
 
@@ -92,8 +102,34 @@ impl Writes {
         starts
     }
 
+    /// Whether the store answers nothing.
+    fn is_silent(&self) -> bool {
+        self.unanswered >= UNANSWERED_MAX
+    }
+
+    /// Whether a request is under way that will tell whether the store answers again.
+    fn is_probing(&self) -> bool {
+        self.is_silent() && self.requests.values().any(Request::is_under_way)
+    }
+
+    /// Takes note of an answer, or that there was none. What waits goes at once when the store answers again.
+    fn note_answer(&mut self, now: Boot, is_answered: bool) {
+        if !is_answered {
+            self.unanswered = self.unanswered.saturating_add(1);
+            return;
+        }
+        if self.is_silent() {
+            let waiting = self.requests.values_mut().filter_map(|request| request.resend_at.as_mut());
+            waiting.for_each(|at| *at = now.min(*at));
+        }
+        self.unanswered = 0;
+    }
+
     /// When something that failed is to be sent again, under a lease or without.
     pub(super) fn next_retry(&self, leased: bool) -> Option<Boot> {
+        if self.is_probing() {
+            return None;
+        }
         let may_go = self.requests.values().filter(|request| leased || !request.is_batch());
         may_go.filter_map(|request| request.resend_at).min()
     }
@@ -110,7 +146,11 @@ impl Writes {
         self.requests.values().filter(|request| !request.is_batch()).count()
     }
 
-    fn next_group(&mut self) -> Option<(Vec<Row>, Vec<Purpose>)> {
+    fn next_group(&mut self, leased: bool) -> Option<(Vec<Row>, Vec<Purpose>)> {
+        let goes = |request: &Request| leased || !request.is_batch() || request.is_under_way();
+        if self.is_silent() && self.requests.values().any(goes) {
+            return None;
+        }
         if self.waiting.is_empty() || self.facts_under_way() >= limits::WRITES_IN_FLIGHT_MAX {
             return None;
         }
@@ -134,16 +174,21 @@ impl Engine {
                 self.not_started(seq);
             }
         }
-        while let Some((rows, purposes)) = self.writes.next_group() {
-            self.send_rows(rows, purposes);
-        }
         let now = self.now.boot;
         let leased = self.ownership.valid(now) || planted!(GroupWithoutLease);
+        while let Some((rows, purposes)) = self.writes.next_group(leased) {
+            self.send_rows(rows, purposes);
+        }
+        let (is_silent, mut is_probing) = (self.writes.is_silent(), self.writes.is_probing());
         for (ticket, request) in &mut self.writes.requests {
+            if is_probing {
+                break;
+            }
             let may_go = leased || !request.is_batch();
             if may_go && request.resend_at.is_some_and(|at| at <= now) {
                 request.resend_at = None;
                 self.effects.push_back(Effect::Write(*ticket, request.rows.clone()));
+                is_probing = is_silent;
             }
         }
     }
@@ -165,10 +210,11 @@ impl Engine {
     pub(super) fn written(&mut self, ticket: u64, written: Result<(), Failure>) {
         let now = self.now.boot;
         let Some(request) = self.writes.requests.get(&ticket) else { return };
-        let (rows, purpose) = (request.rows.clone(), request.purposes.first().copied());
+        let (rows, purpose, tries) = (request.rows.clone(), request.purposes.first().copied(), request.tries);
+        self.writes.note_answer(now, !matches!(written, Err(Failure::Unavailable(_))));
         if let Some(Purpose::Batch(batch)) = purpose {
             let refused = match &written {
-                Err(Failure::RowRefused(index, _)) if request.tries == 0 => Some(*index),
+                Err(Failure::RowRefused(index, _)) if tries == 0 => Some(*index),
                 Ok(()) | Err(_) => None,
             };
             self.marks_are_out(batch, &rows, refused);
@@ -183,8 +229,10 @@ impl Engine {
             self.writes.requests.remove(&ticket);
             return self.row_refused(batch, &rows, index, detail);
         }
+        let chance = self.draw();
         let Some(request) = self.writes.requests.get_mut(&ticket) else { return };
-        let wait = (RESEND_FIRST_MS << request.tries.min(10)).min(RESEND_MS_MAX);
+        let longest = (RESEND_FIRST_MS << request.tries.min(10)).min(RESEND_MS_MAX);
+        let wait = longest / 2 + chance % (longest / 2 + 1);
         request.tries = request.tries.saturating_add(1);
         request.misconfigured = matches!(failure, Failure::Misconfigured(_) | Failure::RowRefused(..));
         request.resend_at = Some(now.plus_ms(wait));
