@@ -4,11 +4,14 @@
 //! counts whenever it is seen until a higher epoch has started the task, and never after; so late writes of a lost
 //! owner cannot change a decision. A start carries all counts, so older facts are not needed. One that was never called
 //! opens nothing that was over before it: it may have been on its way while the end before it was not in sight, and come
-//! into sight when others had gone on. A mark of an event at or above `applied_to` is left out: intake will bring that event.
+//! into sight when others had gone on. A mark counts unless a higher epoch has started the task: that one had not seen it, since
+//! it would not have started, and decides the event anew. A mark of an event at or above `applied_to` is left out: intake will bring that event.
 
 use std::collections::BTreeSet;
 
-use crate::model::{CloseReason, Ended, Fact, MarkKind, Outcome, Started, TaskState, Version, Wall};
+use crate::model::{
+    CloseReason, Ended, Epoch, Fact, FactRow, MarkKind, Outcome, Started, TaskState, Version, Wall,
+};
 
 /// What the facts about one task say.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -116,11 +119,6 @@ fn fold_all<'a>(facts: impl IntoIterator<Item = &'a Fact> + Clone, applied_to: V
                     folded.started = Some(started.clone());
                 }
             }
-            Fact::Superseded { by, mark } if *by < applied_to => {
-                if folded.mark.is_none_or(|(first, _)| *by < first) {
-                    folded.mark = Some((*by, *mark));
-                }
-            }
             Fact::Superseded { .. } | Fact::Task { .. } | Fact::Ended(_) | Fact::Closed { .. } => {}
         }
     }
@@ -140,10 +138,33 @@ fn fold_all<'a>(facts: impl IntoIterator<Item = &'a Fact> + Clone, applied_to: V
                     folded.closed = Some(*reason);
                 }
             }
+            Fact::Superseded { by, epoch, mark } if *by < applied_to => {
+                let is_first = folded.mark.is_none_or(|(first, _)| *by < first);
+                if is_first && folded.started.as_ref().is_none_or(|s| is_obeyed(*epoch, s)) {
+                    folded.mark = Some((*by, *mark));
+                }
+            }
             Fact::Started(_) | Fact::Superseded { .. } | Fact::Task { .. } => {}
         }
     }
     folded
+}
+
+fn is_obeyed(mark: Epoch, started: &Started) -> bool {
+    mark >= started.epoch || planted!(LateFactObeyed)
+}
+
+/// The events whose marks count, of the rows of one place.
+pub(super) fn marked_by(rows: &[FactRow]) -> impl Iterator<Item = Version> {
+    let started = rows.iter().filter_map(|row| match &row.fact {
+        Fact::Started(started) => Some(started),
+        _ => None,
+    });
+    let newest = started.max_by_key(|started| started.epoch);
+    rows.iter().filter_map(move |row| match row.fact {
+        Fact::Superseded { by, epoch, .. } => newest.is_none_or(|s| is_obeyed(epoch, s)).then_some(by),
+        _ => None,
+    })
 }
 
 impl Folded {

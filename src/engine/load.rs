@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::model::{Boot, Fact, FactRow, MarkKind, Place, Progress, TaskContent, TaskKey, Wall};
 
 use super::effect::{Effect, Observation};
-use super::fold::{Next, fold};
+use super::fold::{Next, fold, marked_by};
 use super::input::{Failure, LogEnd};
 use super::window::{PageNotes, Status, Task, Window, Written};
 use super::{Engine, Stage};
@@ -199,12 +199,9 @@ impl Engine {
             return;
         }
         // Of a task whose own event is still to be applied, too: it is shown before the mark is.
-        for row in rows {
-            if let Fact::Superseded { by, .. } = &row.fact
-                && *by >= applied_to
-                && !planted!(MarkOfUnappliedObeyed)
-            {
-                self.freeze_until(*by, place);
+        for by in marked_by(rows) {
+            if by >= applied_to && !planted!(MarkOfUnappliedObeyed) {
+                self.freeze_until(by, place);
             }
         }
         if place.version >= applied_to {

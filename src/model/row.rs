@@ -191,6 +191,8 @@ pub enum Fact {
     Superseded {
         /// The version of the event that did it: the row's `seq`.
         by: Version,
+        /// The owner's epoch: the mark stops nothing that a higher one has started.
+        epoch: Epoch,
         /// How.
         mark: MarkKind,
     },

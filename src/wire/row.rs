@@ -43,7 +43,7 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b
 pub fn fact_columns(fact: &Fact) -> (u8, u64, u64) {
     match fact {
         Fact::Task { .. } => (KIND_TASK, 0, 0),
-        Fact::Superseded { by, .. } => (KIND_SUPERSEDED, 0, by.0),
+        Fact::Superseded { by, epoch, .. } => (KIND_SUPERSEDED, epoch.0, by.0),
         Fact::Started(started) => (KIND_STARTED, started.epoch.0, started.seq),
         Fact::Ended(ended) => (KIND_ENDED, ended.epoch.0, ended.seq),
         Fact::Closed { epoch, seq, .. } => (KIND_CLOSED, epoch.0, *seq),
@@ -71,7 +71,7 @@ pub fn decode_fact(kind: u8, epoch: u64, seq: u64, data: &[u8]) -> Result<Fact, 
     let fact = match kind {
         KIND_TASK => from_bytes::<task::Task<'_>>(data).and_then(task::Task::into_fact),
         KIND_SUPERSEDED => {
-            from_bytes::<fact::Superseded<'_>>(data).and_then(|row| row.into_fact(Version(seq)))
+            from_bytes::<fact::Superseded<'_>>(data).and_then(|row| row.into_fact(Version(seq), Epoch(epoch)))
         }
         KIND_STARTED => from_bytes::<fact::Started<'_>>(data).map(|row| row.into_fact(Epoch(epoch), seq)),
         KIND_ENDED => from_bytes::<fact::Ended<'_>>(data).and_then(|row| row.into_fact(Epoch(epoch), seq)),

@@ -45,7 +45,7 @@ pub(crate) struct Store {
 fn fact_key(fact: &Fact) -> FactKey {
     match fact {
         Fact::Task { .. } => (0, 0, 0),
-        Fact::Superseded { by, .. } => (1, 0, by.0),
+        Fact::Superseded { by, epoch, .. } => (1, epoch.0, by.0),
         Fact::Started(started) => (2, started.epoch.0, started.seq),
         Fact::Ended(ended) => (3, ended.epoch.0, ended.seq),
         Fact::Closed { epoch, seq, .. } => (4, epoch.0, *seq),

@@ -72,6 +72,7 @@ impl Engine {
     /// The store takes other rows, not this one: its event is rejected, the rest of the batch goes on.
     pub(in crate::engine) fn row_refused(&mut self, id: u64, rows: &[Row], refused: usize, detail: &str) {
         let Some(index) = self.intake.batches.iter().position(|batch| batch.id == id) else { return };
+        let epoch = self.epoch();
         let batch = &mut self.intake.batches[index];
         let Some(version) = rows.get(refused).map(rows::version_of) else {
             return batch.put_back(rows.to_vec());
@@ -82,7 +83,8 @@ impl Engine {
         let (task, mark) = item.map_or((None, None), |item| (item.task.take(), item.mark.take()));
         if let Some(task) = &task {
             // Its event may be on record already: then it stands for a task that never runs.
-            rest.push(rows::mark_row(self.options.shard, task.place, version, MarkKind::Cancelled));
+            let (shard, mark) = (self.options.shard, MarkKind::Cancelled);
+            rest.push(rows::mark_row(shard, task.place, version, epoch, mark));
         }
         batch.forget_rows(version);
         batch.put_back(rest);

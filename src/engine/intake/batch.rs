@@ -205,7 +205,7 @@ impl Batch {
         let recorded = self.recorded(item.event_and_key().1, version).cloned();
         let row = recorded.unwrap_or_else(|| rows::event_row(item, version, &plan, epoch, shard));
         self.lifted |= plan.lifted;
-        let mark = plan.mark.map(|(place, mark)| rows::mark_row(shard, place, version, mark));
+        let mark = plan.mark.map(|(place, mark)| rows::mark_row(shard, place, version, epoch, mark));
         let task = plan.task.and_then(|task| {
             let content = task.content?;
             let appended = item.origin().map_or(item.record.appended, |origin| origin.appended);

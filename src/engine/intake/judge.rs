@@ -10,7 +10,7 @@ use crate::model::{Fact, FactRow, Payload, Place, TaskContent, TaskKey, Verb, Ve
 use super::super::Engine;
 use super::super::decide::{Known, Live, Plan, decide, stands};
 use super::super::effect::inline;
-use super::super::fold::{Next, fold};
+use super::super::fold::{Next, fold, marked_by};
 use super::super::load::LoadedTask;
 use super::super::window::Status;
 use super::Need;
@@ -58,8 +58,8 @@ impl Engine {
         if live != Live::Open || !matches!(event.verb, Verb::Reschedule(_)) {
             return Ok(live);
         }
-        let of_this = |row: &FactRow| matches!(row.fact, Fact::Superseded { by, .. } if by == version);
-        let read = batch.facts.get(&place).is_some_and(|rows| rows.iter().any(of_this));
+        let of_this = |rows: &Vec<FactRow>| marked_by(rows).any(|by| by == version);
+        let read = batch.facts.get(&place).is_some_and(of_this);
         let is_moved = read || self.intake.early_marks.contains(&(version, place));
         Ok(if is_moved { Live::Stoppable } else { live })
     }

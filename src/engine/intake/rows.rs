@@ -45,8 +45,8 @@ pub(super) fn event_row(item: &Item, version: Version, plan: &Plan, epoch: Epoch
     }
 }
 
-pub(super) fn mark_row(shard: Shard, place: Place, by: Version, mark: MarkKind) -> Row {
-    Row::Fact(FactRow { shard, place, fact: Fact::Superseded { by, mark } })
+pub(super) fn mark_row(shard: Shard, place: Place, by: Version, epoch: Epoch, mark: MarkKind) -> Row {
+    Row::Fact(FactRow { shard, place, fact: Fact::Superseded { by, epoch, mark } })
 }
 
 /// The task row, and the payload's own row when it is large.

@@ -33,16 +33,16 @@ fn ended(epoch: u64, seq: u64, outcome: Outcome) -> Fact {
     })
 }
 
-fn mark(by: u64) -> Fact {
-    Fact::Superseded { by: Version(by), mark: MarkKind::Cancelled }
+fn mark(by: u64, epoch: u64) -> Fact {
+    Fact::Superseded { by: Version(by), epoch: Epoch(epoch), mark: MarkKind::Cancelled }
 }
 
 /// Facts as owners one after the other may have written them: (epoch, sequence) names an attempt once.
 fn history() -> impl Strategy<Value = Vec<Fact>> {
     let attempt = (1u64..5, 0u8..5);
-    let marks = proptest::collection::vec(1u64..20, 0..2);
+    let marks = proptest::collection::vec((1u64..20, 1u64..5), 0..2);
     (proptest::collection::vec(attempt, 0..6), marks).prop_map(|(attempts, marks)| {
-        let mut facts: Vec<Fact> = marks.into_iter().map(mark).collect();
+        let mut facts: Vec<Fact> = marks.into_iter().map(|(by, epoch)| mark(by, epoch)).collect();
         for (index, (epoch, how)) in attempts.into_iter().enumerate() {
             let seq = index as u64 + 1;
             facts.push(started(epoch, seq, seq as u32));
@@ -75,7 +75,6 @@ proptest! {
     #[test]
     fn a_start_of_a_higher_epoch_hides_everything_below(facts in history()) {
         let mut with = facts;
-        with.retain(|fact| !matches!(fact, Fact::Superseded { .. }));
         with.push(started(9, 99, 7));
         let open = fold(with.iter(), Version(10)).next();
         prop_assert!(matches!(open, Next::Open(start) if start.seq == 99));
@@ -90,14 +89,14 @@ proptest! {
         decided.push(started(9, 99, 7));
         decided.push(ended(9, 99, Outcome::Retryable));
         let next = fold(decided.iter(), Version(10)).next();
-        decided.extend(late.into_iter().filter(|fact| !matches!(fact, Fact::Superseded { .. })));
+        decided.extend(late);
         prop_assert_eq!(fold(decided.iter(), Version(10)).next(), next);
     }
 
     #[test]
     fn a_mark_above_the_applied_offset_is_left_to_intake(facts in history()) {
         let mut with = facts.clone();
-        with.push(mark(10));
+        with.push(mark(10, 9));
         prop_assert_eq!(fold(with.iter(), Version(10)).next(), fold(facts.iter(), Version(10)).next());
     }
 
@@ -146,7 +145,23 @@ fn a_closing_of_an_old_epoch_does_not_hide_a_later_start() {
 #[test]
 fn a_marked_attempt_that_was_interrupted_shows_the_mark() {
     let closed = Fact::Closed { epoch: Epoch(2), seq: 4, at: Wall(0), reason: CloseReason::Interrupted };
-    let facts = [started(1, 1, 1), mark(3), closed];
+    let facts = [started(1, 1, 1), mark(3, 1), closed];
     let state = fold(facts.iter(), Version::MAX).state();
     assert_eq!(state, TaskState::Cancelled);
+}
+
+#[test]
+fn a_mark_that_lands_when_a_higher_epoch_has_started_the_task_stops_nothing() {
+    let state = |facts: &[Fact]| fold(facts.iter(), Version::MAX).state();
+    let snoozed = [started(4, 1, 1), ended(4, 1, Outcome::Snoozed)];
+    let [start, end] = &snoozed;
+    assert_eq!(state(&[mark(3, 3), start.clone(), end.clone()]), TaskState::Retrying);
+    assert_eq!(
+        state(&[mark(3, 4), start.clone(), end.clone()]),
+        TaskState::Cancelled,
+        "it had seen the start"
+    );
+    assert_eq!(state(&[mark(3, 3), mark(3, 4), start.clone(), end.clone()]), TaskState::Cancelled);
+    let not_called = [started(4, 1, 1), ended(4, 1, Outcome::NotCalled), mark(3, 3)];
+    assert_eq!(state(&not_called), TaskState::Cancelled, "nothing was started");
 }

@@ -130,9 +130,11 @@ fn close_reason(word: &Text<'_>) -> Result<CloseReason, String> {
 }
 
 impl Superseded<'_> {
-    pub(super) fn into_fact(self, by: Version) -> Result<Fact, String> {
+    pub(super) fn into_fact(self, by: Version, epoch: Epoch) -> Result<Fact, String> {
         let mark = MarkKind::from_word(&self.mark.0).ok_or_else(|| unknown_word("mark", &self.mark))?;
-        Ok(Fact::Superseded { by, mark })
+        // Earlier builds wrote 0: whatever was started, their marks count.
+        let epoch = if epoch.0 == 0 { Epoch(u64::MAX) } else { epoch };
+        Ok(Fact::Superseded { by, epoch, mark })
     }
 }
 

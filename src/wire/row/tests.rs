@@ -134,7 +134,11 @@ fn fact() -> impl Strategy<Value = Fact> {
             appended,
             content: Arc::new(content)
         }),
-        (any::<u64>(), mark).prop_map(|(by, mark)| Fact::Superseded { by: Version(by), mark }),
+        (any::<u64>(), 1..u64::MAX, mark).prop_map(|(by, epoch, mark)| Fact::Superseded {
+            by: Version(by),
+            epoch: Epoch(epoch),
+            mark
+        }),
         started().prop_map(Fact::Started),
         ended().prop_map(Fact::Ended),
         (any::<(u64, u64)>(), wall(), close_reason()).prop_map(|((epoch, seq), at, reason)| Fact::Closed {
@@ -326,8 +330,8 @@ fn a_deep_payload_comes_back_without_recursion() {
 #[test]
 fn a_field_of_a_later_version_is_passed_over() {
     let row = br#"{"mark":"cancelled","added_later":{"deep":[1,2,{"x":null}]}}"#;
-    let fact = Fact::Superseded { by: Version(9), mark: MarkKind::Cancelled };
-    assert_eq!(decode_fact(1, 0, 9, row).unwrap(), fact);
+    let fact = Fact::Superseded { by: Version(9), epoch: Epoch(2), mark: MarkKind::Cancelled };
+    assert_eq!(decode_fact(1, 2, 9, row).unwrap(), fact);
 }
 
 #[test]
