@@ -144,7 +144,7 @@ fn is_overlooked(index: &Index<'_>, first: &Called, second: &Called) -> bool {
     let slack = index.slack.clocks_ms;
     let waited = second.decided.is_some_and(|decided| decided > first.deadline + slack);
     let Version::Known(shard, version) = version_of(first) else { return false };
-    waited && index.is_finished((shard, version), first.deadline - slack)
+    waited && index.was_finished((shard, version), first.arrived..first.deadline - slack)
 }
 
 /// An owner that read a task as finished does not run it.

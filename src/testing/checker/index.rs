@@ -1,6 +1,7 @@
 //! A history, sorted in the ways the rules look at it.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::Slack;
 use crate::testing::history::{Answered, Asked, Asks, Begun, Called, Decided, Finished, History, Owned};
@@ -111,6 +112,11 @@ impl<'a> Index<'a> {
         let lines = self.finished.get(&version);
         lines
             .is_some_and(|lines| lines.iter().any(|line| line.from <= at && line.to.is_none_or(|to| at < to)))
+    }
+
+    /// Whether it came to be on record as finished in this time.
+    pub(super) fn was_finished(&self, version: At, time: Range<i64>) -> bool {
+        self.finished.get(&version).is_some_and(|lines| lines.iter().any(|line| time.contains(&line.from)))
     }
 
     pub(super) fn is_closed(&self, version: At) -> bool {

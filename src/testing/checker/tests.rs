@@ -326,6 +326,7 @@ fn who_waited_for_a_lost_owners_deadline_and_overlooked_its_end_is_found() {
     assert!(found(&runs_again(deadline - 1_000, deadline + 1_000)));
     assert!(!found(&runs_again(deadline + 10, deadline + 1_000)), "the end came too late to be seen");
     assert!(!found(&runs_again(deadline - 1_000, deadline - 10)), "nobody waited");
+    assert!(!found(&runs_again(1_000, deadline + 1_000)), "the end of an attempt before");
 }
 
 #[test]
