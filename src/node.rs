@@ -181,8 +181,7 @@ impl Node {
 
     /// Stops in order: lets go of all shards, which run on for a moment, starts nothing more, waits for running calls.
     pub async fn stop(&self) {
-        self.let_go().await;
-        self.finish().await;
+        self.inner.service.stop(DRAIN).await;
     }
 
     /// The first half of [`Node::stop`]: lets go of all shards. Whoever asks is still answered.

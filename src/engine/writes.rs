@@ -3,7 +3,7 @@
 //! Facts about attempts are gathered while requests are under way and sent together: batches are small when the shard
 //! is idle and grow with the load. What is not acknowledged is sent again, the same bytes, until it is: after a growing wait
 //! with chance in it, so that shards do not come in step, and one request at a time while the store answers none, so that
-//! what it cannot take is not multiplied.
+//! what it cannot take is not multiplied. The first request of an intake batch is not held up: there are few.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -46,6 +46,11 @@ impl Request {
     /// Of intake: sent under the lease only. What a sleeper puts on record when it wakes, the next owner has not read.
     fn is_batch(&self) -> bool {
         matches!(self.purposes.first(), Some(Purpose::Batch(_)))
+    }
+
+    /// Whether it may be sent, again or at last, under a lease or without.
+    fn may_go(&self, leased: bool) -> bool {
+        leased || !self.is_batch()
     }
 
     fn is_under_way(&self) -> bool {
@@ -130,7 +135,7 @@ impl Writes {
         if self.is_probing() {
             return None;
         }
-        let may_go = self.requests.values().filter(|request| leased || !request.is_batch());
+        let may_go = self.requests.values().filter(|request| request.may_go(leased));
         may_go.filter_map(|request| request.resend_at).min()
     }
 
@@ -147,8 +152,8 @@ impl Writes {
     }
 
     fn next_group(&mut self, leased: bool) -> Option<(Vec<Row>, Vec<Purpose>)> {
-        let goes = |request: &Request| leased || !request.is_batch() || request.is_under_way();
-        if self.is_silent() && self.requests.values().any(goes) {
+        let tells = |request: &Request| request.may_go(leased) || request.is_under_way();
+        if self.is_silent() && self.requests.values().any(tells) {
             return None;
         }
         if self.waiting.is_empty() || self.facts_under_way() >= limits::WRITES_IN_FLIGHT_MAX {
@@ -184,8 +189,7 @@ impl Engine {
             if is_probing {
                 break;
             }
-            let may_go = leased || !request.is_batch();
-            if may_go && request.resend_at.is_some_and(|at| at <= now) {
+            if request.may_go(leased) && request.resend_at.is_some_and(|at| at <= now) {
                 request.resend_at = None;
                 self.effects.push_back(Effect::Write(*ticket, request.rows.clone()));
                 is_probing = is_silent;

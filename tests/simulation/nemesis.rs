@@ -146,15 +146,14 @@ pub(crate) fn plan(setup: &Setup, rng: &mut Rng) -> Vec<(u64, Fault)> {
     };
     let mut own = Rng::of_stream(rng.clone().draw(), RARE);
     let mut plan: Vec<_> = (0..setup.faults).map(|_| one(rng)).collect();
-    if own.chance(300) {
-        let at = own.range(6_000, setup.chaos_ms - 60_000);
-        let blow = Blow::Unread(own.range(9_000, 14_000));
-        plan.push((at, Fault::At(own.index(setup.instances), Moment::LongCall, blow)));
-    }
-    if own.chance(300) {
-        let at = own.range(6_000, setup.chaos_ms - 60_000);
-        let blow = Blow::LateEnd(own.range(0, 1_500));
-        plan.push((at, Fault::At(own.index(setup.instances), Moment::LongCall, blow)));
+    let blows: [fn(&mut Rng) -> Blow; 2] =
+        [|rng| Blow::Unread(rng.range(9_000, 14_000)), |rng| Blow::LateEnd(rng.range(0, 1_500))];
+    for blow in blows {
+        if own.chance(300) {
+            let at = own.range(6_000, setup.chaos_ms - 60_000);
+            let blow = blow(&mut own);
+            plan.push((at, Fault::At(own.index(setup.instances), Moment::LongCall, blow)));
+        }
     }
     plan
 }

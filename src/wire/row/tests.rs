@@ -335,6 +335,12 @@ fn a_field_of_a_later_version_is_passed_over() {
 }
 
 #[test]
+fn a_mark_without_an_epoch_counts_whatever_was_started() {
+    let fact = Fact::Superseded { by: Version(9), epoch: Epoch(u64::MAX), mark: MarkKind::Cancelled };
+    assert_eq!(decode_fact(1, 0, 9, br#"{"mark":"cancelled"}"#).unwrap(), fact);
+}
+
+#[test]
 fn an_unknown_word_or_kind_is_an_error_that_names_it() {
     let message = |kind, row: &str| decode_fact(kind, 3, 4, row.as_bytes()).unwrap_err().to_string();
     assert_eq!(
