@@ -4,9 +4,11 @@ mod bench;
 mod client;
 mod completions;
 mod config;
+mod dead_letter;
 mod dev;
 mod doctor;
 mod exit;
+mod gate;
 mod look;
 mod migrate;
 mod output;
@@ -65,6 +67,10 @@ enum Noun {
     #[command(subcommand)]
     Queue(look::Queue),
     #[command(subcommand)]
+    Gate(gate::Verb),
+    #[command(subcommand)]
+    DeadLetter(dead_letter::Verb),
+    #[command(subcommand)]
     Shard(look::Shard),
     #[command(subcommand)]
     Instance(look::Instance),
@@ -111,6 +117,8 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Noun::Serve(args) => serve::run(&global, args).await,
         Noun::Task(verb) => task::run(&global, verb).await,
         Noun::Queue(verb) => look::queue(&global, verb).await,
+        Noun::Gate(verb) => gate::run(&global, verb).await,
+        Noun::DeadLetter(verb) => dead_letter::run(&global, verb).await,
         Noun::Shard(verb) => look::shard(&global, verb).await,
         Noun::Instance(verb) => look::instance(&global, verb).await,
         Noun::Handler(verb) => look::handler(&global, verb).await,

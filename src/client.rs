@@ -31,7 +31,7 @@ use crate::wire::event::request::{
 use crate::wire::event::{Fault, Handlers, Rules, decode_plain};
 use crate::wire::time::format_time;
 
-pub use crate::wire::event::request::{Misfire, OnConflict, Retry};
+pub use crate::wire::event::request::{Misfire, OnConflict, OnDead, OnFailure, Retry};
 
 /// Why an event was not written.
 #[derive(Debug, thiserror::Error)]
@@ -256,6 +256,18 @@ impl Schedule {
     /// What this does to an unfinished task of the id with other content. Default: replace.
     pub fn on_conflict(mut self, on_conflict: OnConflict) -> Schedule {
         self.request.on_conflict = Some(on_conflict);
+        self
+    }
+
+    /// What its failure does to its queue until the next try. Default: the queue waits.
+    pub fn on_failure(mut self, on_failure: OnFailure) -> Schedule {
+        self.request.on_failure = Some(on_failure);
+        self
+    }
+
+    /// What its death does to its queue. Default: the queue goes on.
+    pub fn on_dead(mut self, on_dead: OnDead) -> Schedule {
+        self.request.on_dead = Some(on_dead);
         self
     }
 

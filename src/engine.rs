@@ -14,12 +14,14 @@
 pub mod plant;
 mod attempt;
 mod commit;
+mod death;
 mod decide;
 mod due;
 mod effect;
 mod ending;
 mod finish;
 mod fold;
+mod gate;
 mod head;
 mod hold;
 mod input;
@@ -28,6 +30,7 @@ mod late;
 mod life;
 mod load;
 mod ownership;
+mod park;
 mod queue;
 mod quota;
 mod scout;
@@ -40,20 +43,23 @@ mod writes;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use crate::model::{Boot, Epoch, HandlerName, Now, OpenAttempts, Place, RetryPolicy, Shard, Wall, limits};
+use crate::model::{
+    Boot, Closed, Epoch, HandlerName, Now, OpenAttempts, Place, RetryPolicy, Shard, Wall, limits,
+};
 
 pub use effect::{CallOrder, Effect, KeyLookup, LeaveCause, Observation};
 pub use fold::{Counts, Folded, Next, fold, state_of};
 pub use input::{Budget, CallEnd, Failure, Incoming, Input, LogEnd};
 pub use ownership::Timing;
 pub use quota::{Grant, Pool};
-pub use view::{Explanation, Pause, QueueView, ShardView};
+pub use view::{Blocked, Explanation, Pause, QueueView, ShardView, Whose};
 
 use attempt::Attempts;
 use commit::Commit;
 use intake::Intake;
 use late::Late;
 use ownership::Ownership;
+use park::Parked;
 use queue::{Lines, Queues, SlotChange};
 use scout::Scout;
 use window::Window;
@@ -163,9 +169,15 @@ pub struct Engine {
     queues: Queues,
     lines: Lines,
     attempts: Attempts,
+    parked: Parked,
     late: Late,
     writes: Writes,
     budget: Budget,
+    /// The gates in force, and until when they may be relied on.
+    closed: Arc<Closed>,
+    gates_until: Boot,
+    /// Those asked for before do not count.
+    gates_after: Boot,
     load_retry: Option<Boot>,
     catch_up_since: Option<Boot>,
     gap_since: Option<Boot>,
@@ -196,9 +208,13 @@ impl Engine {
             queues: Queues::default(),
             lines: Lines::default(),
             attempts: Attempts::default(),
+            parked: Parked::default(),
             late: Late::default(),
             writes: Writes::default(),
             budget,
+            closed: Arc::default(),
+            gates_until: Boot(u64::MAX),
+            gates_after: Boot(0),
             load_retry: None,
             catch_up_since: None,
             gap_since: None,
@@ -219,6 +235,7 @@ impl Engine {
             Input::Revoked => self.revoked(),
             Input::Lost => self.lost(),
             Input::Budget(budget) => self.set_budget(budget),
+            Input::Gates(closed, asked_at) => self.gates_known(closed, asked_at),
             Input::OwnerRead(read) => {
                 let turn = self.ownership.owner_read(now.boot, read);
                 self.turn(turn);
@@ -262,8 +279,12 @@ impl Engine {
             Input::Produced(offset, produced) => self.produced(offset, produced),
             Input::Slots(handler, count) => self.lines.granted(&handler, count),
             Input::CallEnded(seq, end) => self.call_ended(seq, end),
+            Input::QueueStopped(seq, stopped) => self.queue_stopped(seq, stopped),
             Input::Tick => {}
-            Input::ClockJumped => self.ownership.clock_jumped(now.boot),
+            Input::ClockJumped => {
+                self.ownership.clock_jumped(now.boot);
+                self.gates_may_be_old();
+            }
         }
         self.advance();
     }
@@ -277,9 +298,10 @@ impl Engine {
     pub fn poll_timeout(&self) -> Option<Boot> {
         let leased = self.ownership.valid(self.now.boot);
         let lease = [self.ownership.timeout(self.now.boot), self.leave_timeout(), self.let_go_at];
-        let sent = [self.attempts.next_deadline(), self.writes.next_retry(leased)];
+        let sent = [self.attempts.next_deadline(), self.attempts.next_stop(), self.writes.next_retry(leased)];
         let always = lease.into_iter().chain(sent);
-        let active = [self.window_timeout(), self.queues.next_backoff()].map(|at| self.boot_when(at));
+        let active = [self.window_timeout(), self.queues.next_backoff(), self.parked.next()]
+            .map(|at| self.boot_when(at));
         let loading = [self.load_retry, self.press_timeout(), self.late.next_retry()];
         let active = active.into_iter().chain(loading).chain([self.catch_up_timeout()]);
         let owned = [self.boot_when(self.attempts.next_hold()), self.intake.next_retry()];
@@ -309,6 +331,7 @@ impl Engine {
         self.turn(turn);
         self.let_go_when_due();
         self.end_deadlines();
+        self.stop_queues_again();
         if self.is_active() {
             self.load_more();
             self.catch_up();

@@ -56,6 +56,8 @@ pub struct ShardTotals {
     pub queues_retrying: usize,
     /// Queues that wait for the open attempt of a lost owner.
     pub queues_held: usize,
+    /// Queues whose head waits at a gate.
+    pub queues_at_gates: usize,
     /// Shards that read nothing more for now, by why.
     pub intake_paused: BTreeMap<PauseReason, usize>,
 }
@@ -188,6 +190,7 @@ impl Metrics {
         let blocked = [
             (BlockedReason::Retrying, totals.queues_retrying),
             (BlockedReason::OpenAttempt, totals.queues_held),
+            (BlockedReason::Gate, totals.queues_at_gates),
         ];
         for (reason, queues) in blocked {
             self.tasks.queues_blocked.of(reason.word()).set(gauge_of(queues));

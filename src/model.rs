@@ -4,6 +4,7 @@
 //! and is right from then on.
 
 pub mod event;
+pub mod gate;
 pub mod home;
 pub mod late;
 pub mod limits;
@@ -13,13 +14,18 @@ pub mod row;
 pub mod task;
 pub mod time;
 
-pub use event::{Due, Event, Origin, RejectReason, Rejection, Verb};
+pub use event::{Due, Event, Origin, Redrive, RejectReason, Rejection, Verb};
+pub use gate::{Bar, Blackout, Change, Closed, Gate, GateAction, Gates, Operation, Target};
 pub use home::{home_shard, partition_of};
 pub use late::{LateEntry, LateQueueRow, Pointer, PointerPage, PointerRange, PointerRow, Segment, Standing};
 pub use name::{HandlerName, NameError, QueueName, TaskId, TaskKey};
 pub use owner::{AttemptToken, Epoch, Generation, OriginMark, OwnerRow, OwnerUuid, Progress, Shard, Version};
-pub use row::{Current, Decision, Ended, EventRow, Fact, FactRow, MarkKind, PayloadRow, Place, Row, Started};
+pub use row::{
+    Current, DeadLetterRow, Decision, Died, Ended, EventRow, Fact, FactRow, MarkKind, PayloadRow, Place, Row,
+    Started,
+};
 pub use task::{
-    CloseReason, Misfire, OnConflict, OpenAttempts, Outcome, Payload, RetryPolicy, TaskContent, TaskState,
+    CloseReason, Misfire, OnConflict, OnDead, OnFailure, OpenAttempts, Outcome, Payload, RetryPolicy,
+    TaskContent, TaskState,
 };
 pub use time::{Boot, Now, Wall};

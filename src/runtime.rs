@@ -11,6 +11,7 @@
 
 mod actor;
 pub mod clock;
+pub(crate) mod gates;
 mod observe;
 mod perform;
 mod rejoin;
@@ -95,6 +96,7 @@ pub(crate) struct Shared {
     pub(crate) options: Options,
     pub(crate) clock: Clock,
     pub(crate) slots: Slots,
+    pub(crate) gates: gates::Keeper,
     rejoin: mpsc::Sender<engine::LeaveCause>,
     troubles: trouble::Troubles,
 }
@@ -120,6 +122,7 @@ impl Service {
         let slots = Slots::new(engine::Pool::new(limits.collect(), loopback));
         let (rejoin, asked) = mpsc::channel(1);
         let shared = Arc::new(Shared {
+            gates: gates::Keeper::new(parts.store.clone()),
             store: parts.store,
             consumer: parts.consumer,
             producer: parts.producer,
@@ -136,6 +139,7 @@ impl Service {
         let service = Service { shared, actors: Arc::default(), tasks: Arc::default() };
         let follow = tokio::spawn(service.clone().follow_assignment());
         let beat = tokio::spawn(service.clone().beat());
+        let gates = tokio::spawn(gates::follow(service.clone()));
         let rejoin = tokio::spawn(rejoin::when_asked(service.clone(), asked));
         let clock = tokio::spawn(service.shared.clock.clone().keep());
         let watch = tokio::spawn(watch::watch(service.clone()));
@@ -143,13 +147,18 @@ impl Service {
             .tasks
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .extend([follow, beat, rejoin, clock, watch]);
+            .extend([follow, beat, gates, rejoin, clock, watch]);
         service
     }
 
     /// The clock that everything runs by.
     pub fn clock(&self) -> &Clock {
         &self.shared.clock
+    }
+
+    /// The gates.
+    pub(crate) fn gates(&self) -> &gates::Keeper {
+        &self.shared.gates
     }
 
     /// Asks a shard's engine something; `None` when this instance has no such shard.
@@ -219,6 +228,7 @@ impl Service {
     }
 
     async fn follow_assignment(self) {
+        self.shared.gates.known().await;
         while let Some(change) = self.shared.consumer.assignment().await {
             tracing::debug!(?change, "assignment");
             match change {
@@ -261,6 +271,9 @@ impl Service {
             let actor = Actor::new(self.shared.clone(), self.engine_options(shard), inbox);
             let task = tokio::spawn(actor.run());
             self.tasks.lock().unwrap_or_else(PoisonError::into_inner).push(task);
+            if let Some(known) = self.shared.gates.closed() {
+                let _ = commands.send(Command::Input(Input::Gates(known.closed, known.asked_at)));
+            }
             commands
         });
         let _ = actor.send(Command::Input(Input::Assigned { owner }));

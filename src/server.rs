@@ -1,14 +1,16 @@
 //! The HTTP API: any instance answers; what only a shard's owner knows is asked of it by one hop.
 //!
 //! ```text
-//! listen (bounds on connections) → guard (bounds on requests) → origin (no foreign page) → tasks · list · shards → node
+//! listen (bounds on connections) → guard (bounds on requests) → origin (no foreign page) → tasks · list · dead_letters · shards · gates → node
 //!                                                                  └ hop ── Dueline-Hop: 1 ──▶ another instance
 //! ```
 //! Holds no state. Asking for something writes a schedule event to the log like any other producer; the answer can wait
 //! until it is decided (`Prefer: wait=N`). Errors are `application/problem+json`.
 
 mod body;
+mod dead_letters;
 mod document;
+mod gates;
 mod guard;
 mod health;
 mod hop;
@@ -130,9 +132,18 @@ fn router(shared: &Arc<Shared>) -> Router {
         .route("/v1/tasks/{queue}/{id}", get(tasks::show))
         .route("/v1/tasks/{queue}/{id}/cancel", post(tasks::cancel))
         .route("/v1/tasks/{queue}/{id}/reschedule", post(tasks::reschedule))
+        .route("/v1/tasks/{queue}/{id}/redrive", post(tasks::redrive))
+        .route("/v1/tasks/{queue}/{id}/abort", post(tasks::abort))
+        .route("/v1/tasks/{queue}/{id}/run", post(tasks::run))
         .route("/v1/tasks/{queue}/{id}/explain", get(tasks::explain))
         .route("/v1/queues", get(shards::queues))
         .route("/v1/queues/{queue}", get(shards::queue))
+        .route("/v1/queues/{queue}/pause", post(gates::pause))
+        .route("/v1/queues/{queue}/resume", post(gates::resume))
+        .route("/v1/dead-letters", get(dead_letters::list))
+        .route("/v1/gates", get(gates::list).post(gates::set))
+        .route("/v1/gates:clear", post(gates::clear))
+        .route("/v1/operations", get(gates::operations))
         .route("/v1/shards", get(shards::shards))
         .route("/v1/instances", get(shards::instances))
         .route("/v1/handlers", get(shards::handlers))

@@ -2,7 +2,7 @@
 //!
 //! An adapter moves rows and decides nothing. All writes are durable before they are answered (a quorum of replicas,
 //! or an fsync); all reads see every write answered before; owner calls are linearizable. Rows never change once
-//! sent, so every call but [`Store::bump`] and [`Store::release`] may be sent again after any error.
+//! sent, so every call but [`Store::bump`], [`Store::release`] and [`Store::add_operation`] may be sent again after any error.
 
 #[cfg(feature = "cassandra")]
 pub mod cassandra;
@@ -14,8 +14,8 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 
 use crate::model::{
-    Epoch, EventRow, FactRow, LateQueueRow, OwnerRow, OwnerUuid, Place, PointerPage, PointerRange, Progress,
-    Row, Segment, Shard, TaskKey, Version, Wall,
+    DeadLetterRow, Died, Epoch, EventRow, FactRow, LateQueueRow, Operation, OwnerRow, OwnerUuid, Place,
+    PointerPage, PointerRange, Progress, Row, Segment, Shard, TaskKey, Version, Wall,
 };
 
 /// What a store call returns.
@@ -144,6 +144,16 @@ pub trait Store: Send + Sync + 'static {
     /// Pointers of a range, in order, at most `rows_max`. A page may hold fewer, or none, although more follow.
     fn pointers(&self, shard: Shard, range: PointerRange, rows_max: usize) -> Answer<PointerPage>;
 
+    /// Dead letters of a shard that died at `from` or later and stand before `before`, newest first, at most `rows_max`. Fewer
+    /// = there are no more.
+    fn dead_letters(
+        &self,
+        shard: Shard,
+        from: Wall,
+        before: Died,
+        rows_max: usize,
+    ) -> Answer<Vec<DeadLetterRow>>;
+
     /// The newest progress row of the highest epoch.
     fn progress(&self, shard: Shard) -> Answer<Option<Progress>>;
 
@@ -164,4 +174,11 @@ pub trait Store: Send + Sync + 'static {
 
     /// All instances with a heartbeat row.
     fn instances(&self) -> Answer<Vec<Instance>>;
+
+    /// The operations with a number above `after`, in order, at most `rows_max`.
+    fn operations(&self, after: u64, rows_max: usize) -> Answer<Vec<Operation>>;
+
+    /// Puts an operation on record unless another has its number: true = it is there. Linearizable; after
+    /// [`Error::Unavailable`] it may or may not be there.
+    fn add_operation(&self, operation: Operation) -> Answer<bool>;
 }

@@ -1,5 +1,6 @@
-//! Encodings: the only room with serde. Schedule events, headers of forwarded and rejected records, stored rows.
+//! Encodings: the only room with serde. Schedule events, headers of forwarded and rejected records, stored rows, times.
 
+pub mod blackout;
 pub mod event;
 pub mod forward;
 pub mod row;

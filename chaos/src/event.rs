@@ -40,6 +40,12 @@ impl Event {
                 format!(r#"{{"type":"reschedule","queue":"{queue}","id":"{id}","due_at":"{when}"}}"#)
             }
             Asks::Cancel => format!(r#"{{"type":"cancel","queue":"{queue}","id":"{id}","reason":"chaos"}}"#),
+            Asks::Redrive { payload } => {
+                let payload =
+                    payload.as_ref().map(|payload| format!(r#","payload":{payload}"#)).unwrap_or_default();
+                format!(r#"{{"type":"redrive","queue":"{queue}","id":"{id}"{payload}}}"#)
+            }
+            Asks::Abort => format!(r#"{{"type":"abort","queue":"{queue}","id":"{id}"}}"#),
             Asks::Nonsense => "nonsense".to_owned(),
         }
     }

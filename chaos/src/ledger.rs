@@ -126,9 +126,9 @@ impl Sent {
             let (Some(queue), Some(id)) = (&entry.asked.queue, &entry.asked.id) else { continue };
             let key = (queue.clone(), id.clone());
             match entry.asked.asks {
-                Asks::Schedule { .. } | Asks::Reschedule { .. } => wanted.insert(key),
+                Asks::Schedule { .. } | Asks::Reschedule { .. } | Asks::Redrive { .. } => wanted.insert(key),
                 Asks::Cancel => wanted.remove(&key),
-                Asks::Nonsense => continue,
+                Asks::Abort | Asks::Nonsense => continue,
             };
         }
         wanted

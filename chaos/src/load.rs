@@ -175,7 +175,7 @@ mod tests {
                     moves += 1;
                     assert_eq!(asked.get(&key), Some(&false));
                 }
-                Asks::Nonsense => panic!("the load is in order"),
+                Asks::Redrive { .. } | Asks::Abort | Asks::Nonsense => panic!("the load is in order"),
             }
         }
         assert!(cancels > 300 && moves > 150 && queues.len() > 250, "{cancels} {moves} {}", queues.len());

@@ -118,5 +118,6 @@ fn called(headers: &HeaderMap, payload: String) -> Option<Called> {
         payload,
         refused: false,
         broken_off: false,
+        parks: false,
     })
 }

@@ -13,7 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::dispatch::in_process::{Context, Done};
 use crate::dispatch::registry::{Kind, Policy, Route};
 use crate::log::{Message, Target, Topic};
-use crate::model::{HandlerName, Misfire, OnConflict, Payload, TaskContent, Wall};
+use crate::model::{HandlerName, Misfire, OnConflict, OnDead, OnFailure, Payload, TaskContent, Wall};
 use crate::node::Node;
 
 use super::ceiling::{self, Load};
@@ -306,6 +306,8 @@ pub(super) fn content(handler: HandlerName) -> TaskContent {
         misfire: Misfire::Run,
         misfire_grace_ms: 0,
         on_conflict: OnConflict::Replace,
+        on_dead: OnDead::Continue,
+        on_failure: OnFailure::Block,
         retry: None,
         labels: std::collections::BTreeMap::new(),
         created_by: None,

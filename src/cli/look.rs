@@ -6,20 +6,43 @@ use serde_json::Value;
 
 use super::Global;
 use super::client::{Client, segment};
-use super::task::{many, one};
+use super::gate::line_of_gate;
+use super::task::{given, many, one};
 
-/// Look at queues with ready tasks.
+/// Look at queues with ready tasks, pause and resume them.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Queue {
     /// List queues with ready tasks, by name.
     #[command(after_help = "Example: dueline queue list")]
     List,
+    /// List queues that do not move, and why.
+    #[command(after_help = "Example: dueline queue blocked")]
+    Blocked,
+    /// Pause a queue: its tasks wait until it is resumed.
+    #[command(after_help = "Example: dueline queue pause greetings --reason \"incident 42\"")]
+    Pause(Author),
+    /// Resume a queue that was paused.
+    #[command(after_help = "Example: dueline queue resume greetings")]
+    Resume(Author),
     /// Show one queue.
     #[command(after_help = "Example: dueline queue show greetings")]
     Show {
         /// Its name.
         queue: String,
     },
+}
+
+/// A queue, and who changes it why.
+#[derive(Debug, clap::Args)]
+pub(super) struct Author {
+    /// Its name.
+    queue: String,
+    /// Who: the user name when not given.
+    #[arg(long, env = "USER", hide_env_values = true)]
+    by: Option<String>,
+    /// Why.
+    #[arg(long)]
+    reason: Option<String>,
 }
 
 /// Look at shards.
@@ -57,12 +80,16 @@ pub(super) enum Rejected {
 pub(super) async fn queue(global: &Global, verb: Queue) -> anyhow::Result<()> {
     let client = Client::new(global)?;
     match verb {
-        Queue::List => {
+        Queue::Pause(author) => set_paused(global, &client, author, "pause").await,
+        Queue::Resume(author) => set_paused(global, &client, author, "resume").await,
+        Queue::List | Queue::Blocked => {
+            let only = matches!(verb, Queue::Blocked).then(|| ("blocked", "true".to_owned()));
             let mut queues = Vec::new();
             let mut missing = Vec::new();
             let mut token: Option<String> = None;
             loop {
-                let query: Vec<_> = token.take().map(|token| ("page_token", token)).into_iter().collect();
+                let token_given = token.take().map(|token| ("page_token", token));
+                let query: Vec<_> = only.iter().cloned().chain(token_given).collect();
                 let page = client.get("/v1/queues", &query).await?;
                 queues.extend(page["queues"].as_array().cloned().unwrap_or_default());
                 missing.extend(page["missing"].as_array().cloned().unwrap_or_default());
@@ -83,9 +110,20 @@ pub(super) async fn queue(global: &Global, verb: Queue) -> anyhow::Result<()> {
 
 fn line_of_queue(queue: &Value) -> String {
     let next = queue["next_try"].as_str().map(|at| format!(", tried again at {at}")).unwrap_or_default();
-    let head = queue["head"].as_str().map(|head| format!("  head {head}{next}")).unwrap_or_default();
+    let gate = queue["gate"].as_str().map(|gate| format!(", at a gate on {gate}")).unwrap_or_default();
+    let held = if queue["blocked"] == "open_attempt" { ", an attempt may still be at work" } else { "" };
+    let since = queue["head_ready_at"].as_str().map(|at| format!(" ready since {at}")).unwrap_or_default();
+    let words = |head| format!("  head {head}{since}{next}{gate}{held}");
+    let head = queue["head"].as_str().map(words).unwrap_or_default();
     let (name, shard) = (queue["queue"].as_str().unwrap_or("-"), &queue["shard"]);
     format!("{name}  shard {shard}  ready {}  running {}{head}\n", queue["ready"], queue["running"])
+}
+
+async fn set_paused(global: &Global, client: &Client, author: Author, verb: &str) -> anyhow::Result<()> {
+    let path = format!("/v1/queues/{}/{verb}", segment(&author.queue)?);
+    let body = given([("by", author.by), ("reason", author.reason)]);
+    let answer = client.post(&path, body, None).await?;
+    one(global.output, &answer, |gate| format!("{verb}d: {}", line_of_gate(gate)))
 }
 
 /// Says on stderr who did not answer, each once.

@@ -2,7 +2,7 @@
 
 mod list;
 mod schedule;
-mod show;
+pub(super) mod show;
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use super::Global;
 use super::client::{Client, task_path};
 use super::output::{self, Format};
 
-/// Schedule, show, list, cancel, reschedule and explain tasks.
+/// Schedule, show, list, cancel, reschedule, run, abort and explain tasks.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
     Schedule(Box<schedule::Args>),
@@ -26,6 +26,12 @@ pub(super) enum Verb {
     /// Run a task at another time; exit code 4 when it is too late.
     #[command(after_help = "Example: dueline task reschedule greetings hello --delay 1h")]
     Reschedule(Reschedule),
+    /// Run a task now that is not due yet, or waits for its next try; exit code 4 when it is too late.
+    #[command(after_help = "Example: dueline task run greetings hello")]
+    Run(Cancel),
+    /// Break off the attempt of a task; exit code 4 when nothing runs.
+    #[command(after_help = "Example: dueline task abort greetings hello --reason hangs")]
+    Abort(Cancel),
     /// Say why a task is not running.
     #[command(after_help = "Example: dueline task explain greetings hello")]
     Explain(Named),
@@ -40,7 +46,7 @@ pub(super) struct Named {
     id: String,
 }
 
-/// What to cancel.
+/// A task, and why.
 #[derive(Debug, clap::Args)]
 pub(super) struct Cancel {
     #[command(flatten)]
@@ -74,20 +80,11 @@ pub(super) async fn run(global: &Global, verb: Verb) -> anyhow::Result<()> {
     let format = global.output;
     match verb {
         Verb::Schedule(wanted) => schedule::run(&client, format, *wanted).await,
-        Verb::Show(task) => {
-            let path = task_path(&task.queue, &task.id)?;
-            let text = client.get_text(&path, &[]).await?;
-            match format {
-                Format::Text => output::text(&show::words(&text)?),
-                Format::Json | Format::Jsonl => output::text(&text),
-            }
-        }
+        Verb::Show(task) => show::run(&client, format, &task.queue, &task.id).await,
         Verb::List(wanted) => list::run(&client, format, wanted).await,
-        Verb::Cancel(wanted) => {
-            let path = task_path(&wanted.task.queue, &wanted.task.id)? + "/cancel";
-            let body = given([("reason", wanted.reason)]);
-            decided(format, &client.post(&path, body, Some(WAIT_S)).await?)
-        }
+        Verb::Cancel(wanted) => ask(&client, format, wanted, "cancel").await,
+        Verb::Run(wanted) => ask(&client, format, wanted, "run").await,
+        Verb::Abort(wanted) => ask(&client, format, wanted, "abort").await,
         Verb::Reschedule(wanted) => {
             let path = task_path(&wanted.task.queue, &wanted.task.id)? + "/reschedule";
             let body = given([("due_at", wanted.due_at), ("delay", wanted.delay), ("reason", wanted.reason)]);
@@ -100,7 +97,14 @@ pub(super) async fn run(global: &Global, verb: Verb) -> anyhow::Result<()> {
     }
 }
 
-fn given<const N: usize>(fields: [(&str, Option<String>); N]) -> String {
+/// Asks for something about a task, with a reason.
+async fn ask(client: &Client, format: Format, wanted: Cancel, verb: &str) -> anyhow::Result<()> {
+    let path = task_path(&wanted.task.queue, &wanted.task.id)? + "/" + verb;
+    let body = given([("reason", wanted.reason)]);
+    decided(format, &client.post(&path, body, Some(WAIT_S)).await?)
+}
+
+pub(super) fn given<const N: usize>(fields: [(&str, Option<String>); N]) -> String {
     let fields = fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), json!(value?))));
     Value::Object(fields.collect()).to_string()
 }
@@ -121,7 +125,7 @@ pub(super) fn many(format: Format, values: &[Value], words: impl Fn(&Value) -> S
     }
 }
 
-fn decided(format: Format, answer: &Value) -> anyhow::Result<()> {
+pub(super) fn decided(format: Format, answer: &Value) -> anyhow::Result<()> {
     one(format, answer, |answer| {
         let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
         let decision = &answer["decision"];

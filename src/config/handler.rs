@@ -96,6 +96,7 @@ fn policy(section: &Section) -> Result<Policy, Problem> {
         factor: section.number("retry.factor"),
         max_ms: section.ms("retry.max"),
         jitter: section.number("retry.jitter"),
+        max_age_ms: Some(section.ms("retry.max_age")).filter(|ms| *ms > 0),
     };
     if retry.initial_ms > retry.max_ms {
         return Err(problem(section, "retry.initial", "is longer than retry.max, the longest wait"));

@@ -273,6 +273,12 @@ pub(super) static HANDLER_KEYS: &[Key] = &[
     key("retry.factor", Number { min: 1, max: 100 }, Text("2"), "Each further wait is this times the last"),
     key("retry.max", Duration { min: 1, max: 30 * DAY }, Text("10m"), "Longest wait"),
     key("retry.jitter", Number { min: 0, max: 1 }, Text("0.2"), "Part of the wait that is drawn at random"),
+    key(
+        "retry.max_age",
+        Duration { min: 0, max: 3_653 * DAY },
+        Text("0s"),
+        "No further try later than this after the task could first run; 0s = no such bound",
+    ),
 ];
 
 /// Variables of the environment that are not keys, with what reads them.

@@ -15,10 +15,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::model::{
-    AttemptToken, Boot, CloseReason, Ended, Fact, FactRow, HandlerName, OpenAttempts, Outcome, Place, Row,
+    AttemptToken, Boot, CloseReason, Ended, Fact, HandlerName, OpenAttempts, Outcome, Place, QueueName,
     Started, TaskContent, TaskKey, Wall, limits,
 };
 
+use super::death::{Death, Dying};
 use super::effect::{CallOrder, Effect, Observation, inline};
 use super::ending::{ABORTED_WAIT_MS_MAX, FENCED_WAIT_MS_MAX, aborted_wait_ms, cut, follow};
 use super::fold::Counts;
@@ -58,6 +59,12 @@ pub(super) struct Attempt {
     pub(super) leftover: bool,
 }
 
+impl Attempt {
+    pub(super) fn queue(&self) -> &QueueName {
+        &self.key.queue
+    }
+}
+
 /// The attempts of a shard.
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
@@ -65,6 +72,8 @@ pub(super) struct Attempts {
     pub(super) open: BTreeMap<u64, Attempt>,
     pub(super) deadlines: BTreeSet<(Boot, u64)>,
     pub(super) holds: BTreeMap<Place, Hold>,
+    /// Deaths that are not on record yet.
+    pub(super) dying: BTreeMap<u64, Dying>,
 }
 
 const PAYLOAD_RETRY_MS: i64 = 1_000;
@@ -73,7 +82,8 @@ impl Attempts {
     /// Whether nothing is under way. Of a lost call there is nothing more to be heard once its shard was let go: the next
     /// owner waits for its deadline.
     pub(super) fn is_empty(&self) -> bool {
-        self.open.values().all(|attempt| attempt.leftover && attempt.phase == Phase::Lost)
+        let nothing_open = self.open.values().all(|attempt| attempt.leftover && attempt.phase == Phase::Lost);
+        nothing_open && self.dying.is_empty()
     }
 
     pub(super) fn clear(&mut self) {
@@ -101,6 +111,17 @@ impl Attempts {
 
     pub(super) fn running(&self) -> Vec<u64> {
         self.open.iter().filter(|(_, a)| a.phase == Phase::Calling).map(|(seq, _)| *seq).collect()
+    }
+
+    /// Whether a call is at work.
+    pub(super) fn is_running(&self, seq: u64) -> bool {
+        self.open.get(&seq).is_some_and(|attempt| attempt.phase == Phase::Calling)
+    }
+
+    /// The call of a task that is at work.
+    pub(super) fn running_at(&self, place: Place) -> Option<u64> {
+        let mut calling = self.open.iter().filter(|(_, attempt)| attempt.phase == Phase::Calling);
+        calling.find(|(_, attempt)| attempt.place == place && !attempt.leftover).map(|(seq, _)| *seq)
     }
 
     /// The places of calls that are at work since before `called`.
@@ -143,7 +164,7 @@ impl Engine {
 
     /// Whether a start on record may be called now.
     pub(super) fn may_call(&self) -> bool {
-        self.stage == Stage::Running && self.ownership.valid(self.now.boot)
+        self.stage == Stage::Running && self.ownership.valid(self.now.boot) && self.gates_are_known()
     }
 
     /// Whether tasks that are ready are still to be read although there is room for them: one of them may come first in
@@ -179,6 +200,9 @@ impl Engine {
         if task.content.expires_at.is_some_and(|at| self.now.wall > at) {
             return Some(CloseReason::Expired);
         }
+        if self.is_dropped(place) {
+            return Some(CloseReason::Dropped);
+        }
         let grace = i64::try_from(task.content.misfire_grace_ms).unwrap_or(i64::MAX);
         let skips = task.content.misfire == crate::model::Misfire::Skip && task.counts.attempt == 1;
         let late_at = task.due_at.plus_ms(grace).plus_ms(SKIP_SLACK_MS);
@@ -191,7 +215,8 @@ impl Engine {
         };
         let (name, handler) = (task.key.queue.clone(), task.content.handler.clone());
         let is_head = self.queues.by_name.get(&name).and_then(Queue::head) == Some(place);
-        let may_start = self.may_start() && is_head && !self.intake.is_frozen(place);
+        let may_start =
+            self.may_start() && is_head && !self.intake.is_frozen(place) && self.bar_of(place).is_none();
         if let (Ok(Some(bytes)), true) = (&payload, may_start) {
             return self.write_start(place, bytes.clone());
         }
@@ -259,6 +284,9 @@ impl Engine {
         if let Some(place) = self.attempts.open.get(&seq).map(|attempt| attempt.place) {
             self.intake.on_record(place);
         }
+        let at_gate =
+            self.attempts.open.get(&seq).is_some_and(|attempt| self.bar_of(attempt.place).is_some());
+        let at_gate = at_gate && !planted!(GateNotAskedAgain);
         let Some(attempt) = self.attempts.open.get_mut(&seq) else { return };
         let left_ms = attempt.deadline.ms_since(self.now.boot);
         let full_ms = attempt.started.deadline.ms_since(attempt.started.at);
@@ -266,7 +294,7 @@ impl Engine {
             || planted!(NoSecondLeaseCheck)
             || (attempt.leftover && planted!(LateStartOfReleasedOwner));
         let leftover = attempt.leftover && !planted!(LateStartOfReleasedOwner);
-        if leftover || !may_call || left_ms < full_ms / 2 {
+        if leftover || !may_call || at_gate || left_ms < full_ms / 2 {
             return self.end(seq, CallEnd::of(Outcome::NotCalled));
         }
         attempt.phase = Phase::Calling;
@@ -353,7 +381,7 @@ impl Engine {
             result: end.result.map(|bytes| cut(bytes, limits::RESULT_BYTES_MAX)),
             error: end.error,
         };
-        follow(&mut ended, &policy, end.after_ms, fraction);
+        follow(&mut ended, &policy, attempt.place.ready_at, end.after_ms, fraction);
         if marked {
             ended.next_at = None;
         }
@@ -370,7 +398,8 @@ impl Engine {
         }
         let Some(attempt) = self.attempts.open.get_mut(&seq) else { return };
         let (place, handler, called_at) = (attempt.place, attempt.content.handler.clone(), attempt.called_at);
-        let key = attempt.key.clone();
+        let (key, attempts, content) =
+            (attempt.key.clone(), attempt.started.attempt, attempt.content.clone());
         if !attempt.leftover {
             self.set_status(place, Status::Ending);
         }
@@ -385,10 +414,13 @@ impl Engine {
                 run_ms,
             });
         }
-        if let Some(reason) = ended.closed {
-            self.observe(Observation::Closed { reason, key, handler });
-        }
-        self.push_fact(place, Fact::Ended(ended), Purpose::Ended(seq));
+        let Some(reason) = ended.closed else {
+            return self.push_fact(place, Fact::Ended(ended), Purpose::Ended(seq));
+        };
+        let (at, error) = (ended.at, ended.error.clone());
+        let death = Death { seq, at, key: key.clone(), content, reason, attempts, error, marked };
+        self.push_death(place, Fact::Ended(ended), death, Purpose::Ended(seq));
+        self.observe(Observation::Closed { reason, key, handler });
     }
 
     pub(super) fn end_written(&mut self, seq: u64) {
@@ -430,9 +462,16 @@ impl Engine {
 
     pub(super) fn back_in_line(&mut self, place: Place) {
         self.set_status(place, Status::Queued);
-        let Some(name) = self.window.get(place).map(|task| task.key.queue.clone()) else { return };
+        let Some((name, due_at)) = self.window.get(place).map(|task| (task.key.queue.clone(), task.due_at))
+        else {
+            return;
+        };
+        let is_parked = self.park(place);
         if let Some(queue) = self.queues.by_name.get_mut(&name) {
             queue.busy.remove(&place);
+            if is_parked {
+                queue.remove(due_at, place);
+            }
         }
         self.pump(&name);
     }
@@ -441,11 +480,6 @@ impl Engine {
         if let Some(task) = self.window.get_mut(place) {
             task.status = status;
         }
-    }
-
-    pub(super) fn push_fact(&mut self, place: Place, fact: Fact, purpose: Purpose) {
-        let row = FactRow { shard: self.options.shard, place, fact };
-        self.writes.push(Row::Fact(row), purpose);
     }
 
     pub(super) fn free_slot(&mut self, handler: &HandlerName) {

@@ -19,6 +19,8 @@ pub(super) enum Live {
     Open,
     /// Nothing will happen to it any more.
     Finished,
+    /// Nothing will, and it did not succeed: closed, by no cancel. Told apart only for who wants to redrive it.
+    Failed,
 }
 
 /// What is known when an event is decided.
@@ -32,6 +34,8 @@ pub(super) struct Known<'a> {
     pub(super) newest: Option<&'a EventRow>,
     /// Where its current task stands.
     pub(super) live: Live,
+    /// Its call that is at work here; looked for only for an abort.
+    pub(super) calling: Option<u64>,
     /// No place may lie at or below this.
     pub(super) watermark: Wall,
     pub(super) repeat_window_ms: i64,
@@ -56,6 +60,8 @@ pub(super) struct Plan {
     pub(super) repeated_hash: Option<[u8; 16]>,
     pub(super) task: Option<NewTask>,
     pub(super) mark: Option<(Place, MarkKind)>,
+    /// The call that is broken off.
+    pub(super) abort: Option<u64>,
     /// The place was lifted above the watermark: it is recorded before the task is.
     pub(super) lifted: bool,
 }
@@ -69,6 +75,7 @@ impl Plan {
             repeated_hash: None,
             task: None,
             mark: None,
+            abort: None,
             lifted: false,
         }
     }
@@ -84,6 +91,8 @@ pub(super) fn decide(event: &Event, known: &Known<'_>) -> Plan {
         Verb::Schedule(due, content) => schedule(event, *due, content, known),
         Verb::Cancel => cancel(known),
         Verb::Reschedule(due) => reschedule(*due, known),
+        Verb::Redrive(redrive) => run_again(redrive.due, known),
+        Verb::Abort => abort(known),
     }
 }
 
@@ -113,6 +122,8 @@ fn changed_something(decision: Decision) -> bool {
         | Decision::Cancelled
         | Decision::CancelledBefore
         | Decision::Repeated => true,
+        // What was redriven may die again, and be redriven again in the same words; so with an abort.
+        Decision::Redriven | Decision::NotDead | Decision::Aborted | Decision::NotRunning => false,
         Decision::TooLate | Decision::Kept | Decision::Conflict | Decision::Unknown => false,
     }
 }
@@ -154,6 +165,7 @@ fn schedule(event: &Event, due: Due, content: &TaskContent, known: &Known<'_>) -
         repeated_hash: None,
         task: Some(NewTask { place, due_at, content }),
         mark,
+        abort: None,
         lifted,
     }
 }
@@ -180,13 +192,38 @@ fn reschedule(due: Due, known: &Known<'_>) -> Plan {
     if current.cancelled || known.live != Live::Stoppable {
         return Plan::of(Decision::TooLate, known);
     }
+    moved(Decision::Rescheduled, MarkKind::Rescheduled, current, due, known)
+}
+
+fn run_again(due: Due, known: &Known<'_>) -> Plan {
+    let Some(current) = known.newest.and_then(|row| row.current) else {
+        return Plan::of(Decision::Unknown, known);
+    };
+    if (current.cancelled || known.live != Live::Failed) && !planted!(RedriveOfWhatRuns) {
+        return Plan::of(Decision::NotDead, known);
+    }
+    moved(Decision::Redriven, MarkKind::Redriven, current, due, known)
+}
+
+/// The task goes on as this version, at a place of its own.
+fn moved(decision: Decision, kind: MarkKind, current: Current, due: Due, known: &Known<'_>) -> Plan {
     let (place, due_at, lifted) = place(due, known);
     Plan {
         task: Some(NewTask { place, due_at, content: None }),
-        mark: Some((current.place, MarkKind::Rescheduled)),
+        mark: Some((current.place, kind)),
         current: Some(Current { place, due_at, ..current }),
         lifted,
-        ..Plan::of(Decision::Rescheduled, known)
+        ..Plan::of(decision, known)
+    }
+}
+
+fn abort(known: &Known<'_>) -> Plan {
+    let Some(current) = known.newest.and_then(|row| row.current) else {
+        return Plan::of(Decision::Unknown, known);
+    };
+    match known.calling.filter(|_| known.live == Live::Open && !current.cancelled) {
+        None => Plan::of(Decision::NotRunning, known),
+        Some(seq) => Plan { abort: Some(seq), ..Plan::of(Decision::Aborted, known) },
     }
 }
 
@@ -206,7 +243,7 @@ pub(super) fn stands(event: &Event, row: &EventRow, prior: Option<&EventRow>, kn
     };
     let own_content = match &event.verb {
         Verb::Schedule(_, content) => Some(Arc::new((**content).clone())),
-        Verb::Cancel | Verb::Reschedule(_) => None,
+        Verb::Cancel | Verb::Reschedule(_) | Verb::Redrive(_) | Verb::Abort => None,
     };
     let mark_before = |kind| before.map(|current| (current.place, kind));
     let (task, mark) = match row.decision {
@@ -216,10 +253,13 @@ pub(super) fn stands(event: &Event, row: &EventRow, prior: Option<&EventRow>, kn
         }
         Decision::Replaced => (new_task(own_content), mark_before(MarkKind::Replaced)),
         Decision::Rescheduled => (new_task(None), mark_before(MarkKind::Rescheduled)),
+        Decision::Redriven => (new_task(None), mark_before(MarkKind::Redriven)),
         Decision::Cancelled => (None, row.current.map(|current| (current.place, MarkKind::Cancelled))),
         Decision::TooLate if matches!(event.verb, Verb::Cancel) => {
             (None, row.current.map(|current| (current.place, MarkKind::Cancelled)))
         }
+        // An attempt that is broken off is one of this owner: another has none under way.
+        Decision::NotDead | Decision::Aborted | Decision::NotRunning => (None, None),
         Decision::TooLate | Decision::Repeated | Decision::Kept | Decision::Conflict | Decision::Unknown => {
             (None, None)
         }
@@ -231,6 +271,7 @@ pub(super) fn stands(event: &Event, row: &EventRow, prior: Option<&EventRow>, kn
         repeated_hash: None,
         task,
         mark,
+        abort: None,
         lifted: known.watermark >= row.current.map_or(Wall::MAX, |current| current.place.ready_at),
     }
 }

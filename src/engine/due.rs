@@ -10,6 +10,7 @@ impl Engine {
         for place in self.window.take_ready(self.now.wall) {
             self.enqueue(place);
         }
+        self.unpark();
         while let Some(name) = self.queues.take_backoff(self.now.wall) {
             self.pump(&name);
         }
@@ -64,7 +65,11 @@ impl Engine {
         self.pump(&task.key.queue);
     }
 
-    fn enqueue(&mut self, place: Place) {
+    pub(super) fn enqueue(&mut self, place: Place) {
+        let is_held = self.window.get(place).is_some_and(|task| task.status == Status::Held);
+        if !is_held && self.park(place) {
+            return;
+        }
         let Some(task) = self.window.get_mut(place) else { return };
         let held = task.status == Status::Held;
         if task.status == Status::Pending {

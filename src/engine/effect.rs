@@ -171,6 +171,17 @@ pub enum Effect {
     Call(Box<CallOrder>),
     /// Break off the call of this sequence number.
     BreakOff(u64),
+    /// Ask for the gates anew: those known may be older than what an owner before set.
+    AskGates,
+    /// Stop the queue of a task that dies, until a person resumes it. Answered when that is on record, and in force here.
+    StopQueue {
+        /// Names the answer.
+        seq: u64,
+        /// The task.
+        key: TaskKey,
+        /// Why it dies.
+        reason: CloseReason,
+    },
     /// Leave the group, for this cause, and join again when the store answers.
     Rejoin(LeaveCause),
     /// Tell metrics and logs.

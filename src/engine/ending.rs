@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::model::{CloseReason, Ended, Outcome, RetryPolicy, Started};
+use crate::model::{CloseReason, Ended, Outcome, RetryPolicy, Started, Wall};
 
 const ABORTED_WAIT_MS: u64 = 1_000;
 /// Longest wait before a handler that refused the token is called again, in milliseconds.
@@ -22,7 +22,13 @@ pub(super) fn aborted_wait_ms(started: &Started, previous: Option<Outcome>, max_
 }
 
 /// Fills in what follows from an outcome.
-pub(super) fn follow(ended: &mut Ended, policy: &RetryPolicy, after_ms: Option<u64>, fraction: f64) {
+pub(super) fn follow(
+    ended: &mut Ended,
+    policy: &RetryPolicy,
+    ready_at: Wall,
+    after_ms: Option<u64>,
+    fraction: f64,
+) {
     let later = |ms: u64| ended.at.plus_ms(i64::try_from(ms).unwrap_or(i64::MAX));
     match ended.outcome {
         Outcome::Succeeded => {}
@@ -32,11 +38,13 @@ pub(super) fn follow(ended: &mut Ended, policy: &RetryPolicy, after_ms: Option<u
         }
         Outcome::Retryable | Outcome::TimedOut => {
             ended.failures += 1;
-            if ended.failures >= policy.max_attempts {
+            let wait = policy.wait_ms(ended.failures, fraction);
+            let next_at = later(wait.max(after_ms.unwrap_or(0)));
+            let too_old = policy.max_age_ms.is_some_and(|ms| next_at.ms_since(ready_at) > ms);
+            if ended.failures >= policy.max_attempts || too_old {
                 ended.closed = Some(CloseReason::Exhausted);
             } else {
-                let wait = policy.wait_ms(ended.failures, fraction);
-                ended.next_at = Some(later(wait.max(after_ms.unwrap_or(0))));
+                ended.next_at = Some(next_at);
             }
         }
         Outcome::Snoozed => ended.next_at = Some(later(after_ms.unwrap_or(0))),

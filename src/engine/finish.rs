@@ -1,8 +1,11 @@
 //! How a task leaves for good: closed without an attempt, stopped by a mark, or done with.
 
+use std::sync::Arc;
+
 use crate::model::{CloseReason, Fact, MarkKind, Outcome, Place, QueueName};
 
 use super::Engine;
+use super::death::Death;
 use super::effect::Observation;
 use super::window::Status;
 use super::writes::Purpose;
@@ -23,8 +26,8 @@ impl Engine {
     pub(super) fn close(&mut self, place: Place, reason: CloseReason) {
         let Some(task) = self.window.get_mut(place) else { return };
         task.status = Status::Ending;
-        let (key, marked) = (task.key.clone(), task.mark.is_some());
-        let handler = task.content.handler.clone();
+        let (key, marked, content) = (task.key.clone(), task.mark.is_some(), task.content.clone());
+        let (handler, attempts) = (content.handler.clone(), task.counts.attempt.saturating_sub(1));
         self.unline_if(&key.queue, place);
         if let Some(queue) = self.queues.by_name.get_mut(&key.queue) {
             queue.busy.insert(place);
@@ -32,7 +35,14 @@ impl Engine {
         self.pump(&key.queue);
         self.attempts.last_seq += 1;
         let (epoch, seq, at) = (self.epoch(), self.attempts.last_seq, self.now.wall);
-        self.push_fact(place, Fact::Closed { epoch, seq, at, reason }, Purpose::Closed(place));
+        let fact = Fact::Closed { epoch, seq, at, reason };
+        if reason == CloseReason::Interrupted && !marked {
+            let error = Some(Arc::from("its owner was lost too often"));
+            let death = Death { seq, at, key: key.clone(), content, reason, attempts, error, marked };
+            self.push_death(place, fact, death, Purpose::Closed(place));
+        } else {
+            self.push_fact(place, fact, Purpose::Closed(place));
+        }
         if !marked {
             self.observe(Observation::Closed { reason, key, handler });
         }
@@ -48,6 +58,7 @@ impl Engine {
         let Some(task) = self.window.remove(place) else { return };
         self.went(place, &task, true);
         self.attempts.holds.remove(&place);
+        self.parked.forget(place);
         if let Some(queue) = self.queues.by_name.get_mut(&task.key.queue) {
             queue.remove(task.due_at, place);
             queue.busy.remove(&place);

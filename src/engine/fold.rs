@@ -57,6 +57,11 @@ impl Counts {
     pub const FRESH: Counts =
         Counts { attempt: 1, failures: 0, interruptions: 0, previous: None, not_before: Wall::MIN };
 
+    /// Whether the last attempt failed.
+    pub fn has_failed(&self) -> bool {
+        matches!(self.previous, Some(Outcome::Retryable | Outcome::TimedOut))
+    }
+
     /// After an attempt that nobody will end any more.
     pub fn after_interruption(started: &Started) -> Counts {
         Counts {
@@ -175,7 +180,7 @@ impl Folded {
                 return Next::Finished(TaskState::Succeeded);
             }
             if ended.closed.is_some() {
-                return Next::Finished(TaskState::Dead);
+                return Next::Finished(self.closed_as(TaskState::Dead));
             }
         }
         if let Some(reason) = self.closed {
@@ -183,11 +188,12 @@ impl Folded {
             if let Some((_, mark)) = stopped {
                 return Next::Finished(state_of(mark));
             }
-            return Next::Finished(match reason {
+            return Next::Finished(self.closed_as(match reason {
                 CloseReason::Expired => TaskState::Expired,
                 CloseReason::Skipped => TaskState::Skipped,
+                CloseReason::Dropped => TaskState::Dropped,
                 CloseReason::Exhausted | CloseReason::Fatal | CloseReason::Interrupted => TaskState::Dead,
-            });
+            }));
         }
         match (&self.started, &self.ended, self.mark) {
             (Some(started), None, _) => Next::Open(started.clone()),
@@ -197,6 +203,12 @@ impl Folded {
             }
             (None, _, None) => Next::Run(Counts::FRESH),
         }
+    }
+
+    /// The state of a task that was closed: another version stands for one that was redriven.
+    fn closed_as(&self, state: TaskState) -> TaskState {
+        let is_redriven = self.mark.is_some_and(|(_, mark)| mark == MarkKind::Redriven);
+        if is_redriven { TaskState::Replaced } else { state }
     }
 
     /// The state users see.
@@ -214,6 +226,6 @@ impl Folded {
 pub fn state_of(mark: MarkKind) -> TaskState {
     match mark {
         MarkKind::Cancelled => TaskState::Cancelled,
-        MarkKind::Replaced | MarkKind::Rescheduled => TaskState::Replaced,
+        MarkKind::Replaced | MarkKind::Rescheduled | MarkKind::Redriven => TaskState::Replaced,
     }
 }

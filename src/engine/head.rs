@@ -1,7 +1,7 @@
 //! The head of each queue: found anew after every change to its queue, and put in line for a slot.
 //!
-//! A task in memory is the head only if nothing that the queue has in the store stands before it. A head waits while a task of its queue is under way, while something is being decided about it, and until its next
-//! try. Nothing starts here.
+//! A task in memory is the head only if nothing that the queue has in the store stands before it. A head waits while a task of its queue is under way, while something is being decided about it, until its next
+//! try, and at a closed gate. Nothing starts here.
 
 use crate::model::{Place, QueueName};
 
@@ -15,6 +15,7 @@ impl Engine {
         if queue.is_empty() {
             self.unline(name);
             self.queues.set_backoff(name, None);
+            self.queues.set_at_gate(name, false);
             self.queues.by_name.remove(name);
             return;
         }
@@ -27,6 +28,7 @@ impl Engine {
             return;
         }
         self.unline(name);
+        self.queues.set_at_gate(name, false);
         let Some(place) = head else {
             self.queues.set_backoff(name, None);
             return;
@@ -46,6 +48,10 @@ impl Engine {
             return;
         }
         self.queues.set_backoff(name, None);
+        if self.is_paused(place) {
+            self.queues.set_at_gate(name, true);
+            return;
+        }
         let (handler, priority) = (task.content.handler.clone(), task.content.priority);
         self.lines.join(&handler, priority, place);
         if let Some(queue) = self.queues.by_name.get_mut(name) {

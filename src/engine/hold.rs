@@ -5,7 +5,7 @@
 //! read that was sent after that still found it open: this owner may have stood still over the deadline. Handlers that
 //! bear an overlap are not waited for.
 
-use crate::model::{CloseReason, FactRow, HandlerName, OpenAttempts, Place, Started, Wall, limits};
+use crate::model::{CloseReason, FactRow, HandlerName, OnDead, OpenAttempts, Place, Started, Wall, limits};
 
 use super::Engine;
 use super::effect::Effect;
@@ -139,7 +139,13 @@ impl Engine {
                 let handler = task.content.handler.clone();
                 self.hold_lost(place, started, &handler);
             }
-            super::Next::Finished(_) => self.finish(place),
+            super::Next::Finished(_) => {
+                // Its owner may have stopped its queue for it.
+                if self.window.get(place).is_some_and(|task| task.content.on_dead == OnDead::Stop) {
+                    self.gates_may_be_old();
+                }
+                self.finish(place);
+            }
             super::Next::Run(_) if self.window.get(place).is_some_and(|task| task.mark.is_some()) => {
                 self.finish(place);
             }

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use crate::model::{
-    Event, EventRow, FactRow, HandlerName, LateQueueRow, Origin, Outcome, OwnerRow, OwnerUuid, Place,
-    PointerPage, Progress, Rejection, limits,
+    Boot, Closed, Event, EventRow, FactRow, HandlerName, LateQueueRow, Origin, Outcome, OwnerRow, OwnerUuid,
+    Place, PointerPage, Progress, Rejection, limits,
 };
 
 /// Why something asked for did not happen, by what the engine can do.
@@ -94,6 +94,8 @@ pub enum Input {
     Lost,
     /// What this shard may hold in memory.
     Budget(Budget),
+    /// The gates in force, all of them, and when they were asked for in the store.
+    Gates(Arc<Closed>, Boot),
     /// Answer to `Effect::ReadOwner`.
     OwnerRead(Result<OwnerRow, Failure>),
     /// Answer to `Effect::Bump`: whether it applied.
@@ -130,6 +132,8 @@ pub enum Input {
     Slots(HandlerName, u32),
     /// The call of this sequence number ended.
     CallEnded(u64, CallEnd),
+    /// Answer to `Effect::StopQueue`.
+    QueueStopped(u64, Result<(), Failure>),
     /// The time asked for by `poll_timeout` has come.
     Tick,
     /// Wall time and boot time moved against each other by more than the lease's margin allows: the boot clock may

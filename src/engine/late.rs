@@ -260,10 +260,10 @@ impl Engine {
         changed
     }
 
-    /// Whether a queue waits for a next try or for the deadline of an attempt without an answer.
+    /// Whether a queue waits for a next try, for the deadline of an attempt without an answer, or at a gate.
     fn is_blocked(&self, queue: &Queue) -> bool {
         let held = |place: &Place| self.window.get(*place).is_some_and(|task| task.status == Status::Held);
-        queue.backoff.is_some() || queue.busy.iter().any(held)
+        queue.backoff.is_some() || queue.is_at_gate() || queue.busy.iter().any(held)
     }
 
     /// Writes a pointer to a task in memory, and tells the list unless it knows.

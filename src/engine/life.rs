@@ -11,6 +11,7 @@ use super::input::Budget;
 use super::intake::Intake;
 use super::late::Late;
 use super::ownership::Turn;
+use super::park::Parked;
 use super::queue::Queues;
 use super::scout::Scout;
 use super::window::Window;
@@ -61,6 +62,7 @@ impl Engine {
     pub(super) fn set_budget(&mut self, budget: Budget) {
         self.budget = Budget { tasks: budget.tasks.max(1), ..budget };
         self.window.set_budget(self.budget.tasks);
+        self.unpark_excess();
     }
 
     pub(super) fn turn(&mut self, turn: Turn) {
@@ -173,6 +175,7 @@ impl Engine {
             self.slot_effect(handler, change);
         }
         self.attempts.let_go();
+        self.parked = Parked::default();
         self.late = Late::default();
         self.load_retry = None;
         self.catch_up_since = None;

@@ -18,6 +18,7 @@ const LOAD_RETRY_MS: u64 = 500;
 
 impl Engine {
     pub(super) fn begin_load(&mut self) {
+        self.gates_may_be_old();
         self.stage = Stage::Loading;
         self.observe(Observation::Phase("loading", self.epoch()));
         self.ask_progress();

@@ -49,6 +49,12 @@ mod switch {
     }
 
     plants! {
+        GateIgnored "gates are not asked",
+        AsideTakenForFirst "a parked task is taken for the first of its queue that may have an attempt open",
+        RedriveOfWhatRuns "a redrive is taken for a task that is not over",
+        AbortForgets "a call that is broken off on purpose holds its queue no longer",
+        StopNotAwaited "a task that stops its queue is on record as dead before the queue is stopped",
+        GateNotAskedAgain "a start is called although a gate closed while it was being written",
         CommitBeforeAck "applied and committed before the rows are acknowledged",
         NoSecondLeaseCheck "the lease is not checked again before the call",
         LoadBeforeTheWait "tasks are loaded before the wait of the lease has ended",

@@ -18,6 +18,8 @@ pub(super) struct Queue {
     pub(super) candidate: Option<Place>,
     /// When the head is tried again.
     pub(super) backoff: Option<Wall>,
+    /// The head waits at a gate.
+    at_gate: bool,
 }
 
 impl Queue {
@@ -42,6 +44,11 @@ impl Queue {
 
     pub(super) fn len(&self) -> usize {
         self.ready.len()
+    }
+
+    /// Whether the head waits at a gate.
+    pub(super) fn is_at_gate(&self) -> bool {
+        self.at_gate
     }
 
     /// The places in running order.
@@ -154,6 +161,7 @@ fn rank(priority: u8, place: Place) -> Rank {
 pub(super) struct Queues {
     pub(super) by_name: BTreeMap<QueueName, Queue>,
     backoffs: BTreeSet<(Wall, QueueName)>,
+    at_gates: usize,
 }
 
 impl Queues {
@@ -169,6 +177,19 @@ impl Queues {
             queue.backoff = Some(at);
             self.backoffs.insert((at, name.clone()));
         }
+    }
+
+    /// Notes whether the head of a queue waits at a gate.
+    pub(super) fn set_at_gate(&mut self, name: &QueueName, at_gate: bool) {
+        let Some(queue) = self.by_name.get_mut(name) else { return };
+        if std::mem::replace(&mut queue.at_gate, at_gate) != at_gate {
+            self.at_gates = if at_gate { self.at_gates + 1 } else { self.at_gates - 1 };
+        }
+    }
+
+    /// Queues whose head waits at a gate.
+    pub(super) fn at_gates(&self) -> usize {
+        self.at_gates
     }
 
     /// A queue whose head may be tried again at `now`.

@@ -3,11 +3,14 @@
 
 mod decisions;
 mod folding;
+mod gates;
 mod late;
 mod lining_up;
 mod loading;
 mod open_attempts;
 mod ownership;
+mod parking;
+mod redriving;
 mod refused;
 mod resending;
 mod rig;

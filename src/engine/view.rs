@@ -1,6 +1,8 @@
 //! What an engine tells people: a shard, its queues, and why a task is not running. Reads only.
 
-use crate::model::{Boot, Epoch, Place, QueueName, TaskId, TaskState, Wall};
+use std::sync::Arc;
+
+use crate::model::{Bar, Boot, Epoch, HandlerName, Place, QueueName, TaskId, TaskState, Wall};
 
 use super::window::Status;
 use super::{Engine, Stage};
@@ -32,6 +34,8 @@ pub struct ShardView {
     pub queues_retrying: usize,
     /// Queues that wait for the open attempt of a lost owner.
     pub queues_held: usize,
+    /// Queues whose head waits at a gate.
+    pub queues_at_gates: usize,
     /// Why nothing more is read.
     pub paused: Option<Pause>,
 }
@@ -66,6 +70,59 @@ pub struct QueueView {
     pub head_id: Option<TaskId>,
     /// When its head is tried again, if it waits for that.
     pub next_try: Option<Wall>,
+    /// Why it does not move, if it does not.
+    pub blocked: Option<Blocked>,
+    /// The gate its head waits at.
+    pub gate: Option<Bar>,
+}
+
+impl QueueView {
+    /// A queue with nothing ready.
+    pub fn nothing_of(queue: QueueName) -> QueueView {
+        QueueView {
+            queue,
+            ready: 0,
+            busy: 0,
+            head: None,
+            head_id: None,
+            next_try: None,
+            blocked: None,
+            gate: None,
+        }
+    }
+}
+
+/// Why a queue with ready tasks does not move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blocked {
+    /// Its head waits for its next try.
+    Retrying,
+    /// An attempt that nobody answers for is open until its deadline.
+    OpenAttempt,
+    /// Its head waits at a gate.
+    Gate,
+}
+
+impl Blocked {
+    /// The word used in metrics and API.
+    pub fn word(self) -> &'static str {
+        match self {
+            Blocked::Retrying => "retrying",
+            Blocked::OpenAttempt => "open_attempt",
+            Blocked::Gate => "gate",
+        }
+    }
+}
+
+/// What a gate may stop a task by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Whose {
+    /// Its queue.
+    pub queue: QueueName,
+    /// Its handler.
+    pub handler: HandlerName,
+    /// Its collection.
+    pub collection: Option<Arc<str>>,
 }
 
 /// Why a task is not running, from the outermost reason to the innermost.
@@ -75,6 +132,8 @@ pub enum Explanation {
     ShardNotRunning(&'static str),
     /// Not due until then.
     NotDue(Wall),
+    /// A gate is closed for it.
+    Gate(Bar),
     /// Ready, stored, and not in memory: it stands far behind in its queue, or the budget is used up.
     NotLoaded,
     /// Another task of its queue is before it, with this attempt number and, when it waits, its next try.
@@ -87,6 +146,8 @@ pub enum Explanation {
         attempt: u32,
         /// When the head is tried again.
         next_try: Option<Wall>,
+        /// The gate that the head waits at.
+        gate: Option<Bar>,
         /// Tasks before it in all.
         ahead: usize,
     },
@@ -123,6 +184,7 @@ impl Engine {
             oldest_overdue: overdue,
             queues_retrying: self.queues.backing_off(),
             queues_held: self.attempts.held(),
+            queues_at_gates: self.queues.at_gates(),
             paused: self.paused(now),
         }
     }
@@ -175,12 +237,13 @@ impl Engine {
         self.late.len()
     }
 
-    /// Queues with ready tasks, in name order after `after`, at most `max`.
-    pub fn queues(&self, after: Option<&QueueName>, max: usize) -> Vec<QueueView> {
+    /// Queues with ready tasks, or of them those that do not move, in name order after `after`, at most `max`.
+    pub fn queues(&self, after: Option<&QueueName>, only_blocked: bool, max: usize) -> Vec<QueueView> {
         use std::ops::Bound;
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let names = self.queues.by_name.range::<QueueName, _>((from, Bound::Unbounded));
-        names.take(max).filter_map(|(name, _)| self.queue(name)).collect()
+        let queues = names.filter_map(|(name, _)| self.queue(name));
+        queues.filter(|queue| !only_blocked || queue.blocked.is_some()).take(max).collect()
     }
 
     /// One queue, if it has ready tasks.
@@ -188,7 +251,15 @@ impl Engine {
         let queue = self.queues.by_name.get(name)?;
         let (ready, busy, head) = (queue.len(), queue.busy.len(), queue.head());
         let head_id = head.and_then(|place| self.window.get(place)).map(|task| task.key.id.clone());
-        Some(QueueView { queue: name.clone(), ready, busy, head, head_id, next_try: queue.backoff })
+        let held = |place: &Place| self.window.get(*place).is_some_and(|task| task.status == Status::Held);
+        let gate = head.filter(|_| queue.is_at_gate()).and_then(|place| self.bar_of(place)).cloned();
+        let blocked = match queue.backoff {
+            Some(_) => Some(Blocked::Retrying),
+            None if queue.busy.iter().any(held) => Some(Blocked::OpenAttempt),
+            None => gate.as_ref().map(|_| Blocked::Gate),
+        };
+        let (queue, next_try) = (name.clone(), queue.backoff);
+        Some(QueueView { queue, ready, busy, head, head_id, next_try, blocked, gate })
     }
 
     /// Where the task at `place` stands in memory.
@@ -198,12 +269,14 @@ impl Engine {
             Status::Pending | Status::Queued | Status::Fetching if task.counts.attempt == 1 => {
                 TaskState::Scheduled
             }
+            Status::Parked => TaskState::Parked,
             Status::Pending | Status::Queued | Status::Fetching => TaskState::Retrying,
         })
     }
 
     /// Why the task at `place` is not running: all reasons, the outermost first.
-    pub fn explain(&self, queue: &QueueName, place: Place) -> Vec<Explanation> {
+    pub fn explain(&self, task: &Whose, place: Place) -> Vec<Explanation> {
+        let queue = &task.queue;
         let mut reasons = Vec::new();
         let phase = self.phase_word();
         if phase != "running" {
@@ -214,6 +287,9 @@ impl Engine {
         }
         if place.ready_at > self.now.wall {
             reasons.push(Explanation::NotDue(place.ready_at));
+        }
+        if let Some(bar) = self.closed.bar(queue, &task.handler, task.collection.as_deref()) {
+            reasons.push(Explanation::Gate(bar.clone()));
         }
         let Some(task) = self.window.get(place) else {
             if place.ready_at <= self.now.wall {
@@ -229,6 +305,9 @@ impl Engine {
                 reasons.push(Explanation::HeldUntil(until));
             }
             Status::Pending => {}
+            Status::Parked => {
+                reasons.push(Explanation::Retrying(task.counts.attempt, task.counts.not_before));
+            }
             Status::Queued | Status::Fetching => self.explain_queued(place, &mut reasons),
         }
         reasons
@@ -247,6 +326,7 @@ impl Engine {
                 state: self.state_in_memory(head).unwrap_or(TaskState::Scheduled),
                 attempt: first.counts.attempt,
                 next_try: waits.then_some(first.counts.not_before),
+                gate: self.bar_of(head).filter(|_| queue.is_at_gate()).cloned(),
                 ahead: queue.places().take_while(|other| *other != place).count(),
             });
         } else if self.intake.is_frozen(place) {

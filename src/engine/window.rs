@@ -31,6 +31,8 @@ pub(super) enum Status {
     Pending,
     /// In its queue, waiting for its turn or its next try.
     Queued,
+    /// It failed and waits aside for its next try: in no queue.
+    Parked,
     /// Its turn; its payload is being read.
     Fetching,
     /// Its start is being written.
@@ -66,7 +68,7 @@ pub(super) struct Task {
 }
 
 impl Task {
-    fn units(&self) -> usize {
+    pub(super) fn units(&self) -> usize {
         match &self.content.payload {
             Payload::Inline(bytes) => 1 + bytes.len() / 1024,
             Payload::Stored(_) => 1,

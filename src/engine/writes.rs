@@ -24,6 +24,8 @@ pub(super) enum Purpose {
     Ended(u64),
     /// A task closed without an attempt.
     Closed(Place),
+    /// The dead letter of a task whose end is this attempt's, or this closing's.
+    Letter(u64),
     /// An intake batch.
     Batch(u64),
     /// A pointer to a task, asked for under this ticket, with the row of the list that covers it.
@@ -74,10 +76,6 @@ const RESEND_FIRST_MS: u64 = 100;
 const RESEND_MS_MAX: u64 = 5_000;
 
 impl Writes {
-    pub(super) fn push(&mut self, row: Row, purpose: Purpose) {
-        self.push_all(vec![row], purpose);
-    }
-
     /// Rows that mean something only when all of them are stored.
     pub(super) fn push_all(&mut self, rows: Vec<Row>, purpose: Purpose) {
         self.waiting.push_back((rows, purpose));
@@ -263,6 +261,7 @@ impl Engine {
                 Purpose::Started(seq) => self.start_written(seq),
                 Purpose::Ended(seq) => self.end_written(seq),
                 Purpose::Closed(place) => self.finish(place),
+                Purpose::Letter(seq) => self.letter_written(seq),
                 Purpose::Batch(batch) => self.batch_written(batch),
                 Purpose::Pointed { place, asked, listed } => self.pointed(place, asked, listed),
                 Purpose::Listed(seq) => self.listed(seq),

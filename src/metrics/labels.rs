@@ -37,6 +37,8 @@ label! {
         Retrying = "retrying",
         /// An attempt of unknown end may still be running, until its deadline.
         OpenAttempt = "open_attempt",
+        /// Its head waits at a gate.
+        Gate = "gate",
     }
 }
 label! {
@@ -104,6 +106,8 @@ label! {
         Pointers = "pointers",
         /// A payload.
         Payload = "payload",
+        /// Dead letters.
+        DeadLetters = "dead_letters",
         /// Reading progress.
         Progress = "progress",
         /// Writing progress.
@@ -118,6 +122,10 @@ label! {
         Beat = "beat",
         /// Reading the instances.
         Instances = "instances",
+        /// Reading what people changed.
+        Operations = "operations",
+        /// Putting such a change on record.
+        AddOperation = "add_operation",
     }
 }
 label! {

@@ -33,12 +33,13 @@ const OUTCOMES: [Outcome; 8] = [
     Outcome::Snoozed,
     Outcome::NotCalled,
 ];
-const CLOSE_REASONS: [CloseReason; 5] = [
+const CLOSE_REASONS: [CloseReason; 6] = [
     CloseReason::Exhausted,
     CloseReason::Fatal,
     CloseReason::Interrupted,
     CloseReason::Expired,
     CloseReason::Skipped,
+    CloseReason::Dropped,
 ];
 const MARKS: [MarkKind; 3] = [MarkKind::Cancelled, MarkKind::Replaced, MarkKind::Rescheduled];
 const REJECT_REASONS: [RejectReason; 13] = [

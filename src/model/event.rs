@@ -2,7 +2,7 @@
 
 use super::name::{QueueName, TaskId};
 use super::owner::{Generation, Shard};
-use super::task::TaskContent;
+use super::task::{Payload, TaskContent};
 use super::time::Wall;
 
 /// A decoded schedule event.
@@ -31,6 +31,19 @@ pub enum Verb {
     Cancel,
     /// Run it at another time.
     Reschedule(Due),
+    /// Run it again, although it was closed without success.
+    Redrive(Redrive),
+    /// Break off the attempt that is under way.
+    Abort,
+}
+
+/// How a closed task is run again.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Redrive {
+    /// When.
+    pub due: Due,
+    /// With this payload; `None` = with the one it had.
+    pub payload: Option<Payload>,
 }
 
 impl Verb {
@@ -40,6 +53,8 @@ impl Verb {
             Verb::Schedule(..) => "schedule",
             Verb::Cancel => "cancel",
             Verb::Reschedule(..) => "reschedule",
+            Verb::Redrive(_) => "redrive",
+            Verb::Abort => "abort",
         }
     }
 }

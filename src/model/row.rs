@@ -14,7 +14,7 @@
 use std::sync::Arc;
 
 use super::late::{LateQueueRow, PointerRow};
-use super::name::TaskKey;
+use super::name::{HandlerName, TaskKey};
 use super::owner::{Epoch, Shard, Version};
 use super::task::{CloseReason, Outcome, TaskContent};
 use super::time::Wall;
@@ -54,6 +54,47 @@ pub enum Row {
     Pointer(PointerRow),
     /// `late_queue`.
     LateQueue(LateQueueRow),
+    /// `dead_letter`.
+    DeadLetter(DeadLetterRow),
+}
+
+/// A row of `dead_letter`: that a task died, by when. No truth: what became of the task since says its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeadLetterRow {
+    /// The shard.
+    pub shard: Shard,
+    /// When it died.
+    pub at: Wall,
+    /// The task's place.
+    pub place: Place,
+    /// The task.
+    pub key: TaskKey,
+    /// Its handler.
+    pub handler: HandlerName,
+    /// Its collection.
+    pub collection: Option<Arc<str>>,
+    /// Why.
+    pub reason: CloseReason,
+    /// Attempts that were made.
+    pub attempts: u32,
+    /// What went wrong last.
+    pub error: Option<Arc<str>>,
+}
+
+/// Where a dead letter stands: the newest come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Died {
+    /// When.
+    pub at: Wall,
+    /// The task's version.
+    pub version: Version,
+}
+
+impl DeadLetterRow {
+    /// Where it stands.
+    pub fn died(&self) -> Died {
+        Died { at: self.at, version: self.place.version }
+    }
 }
 
 /// A row of `task_event`: one schedule event and what was decided.
@@ -67,7 +108,7 @@ pub struct EventRow {
     pub epoch: Epoch,
     /// The shard it was applied in.
     pub shard: Shard,
-    /// `schedule`, `cancel` or `reschedule`.
+    /// `schedule`, `cancel`, `reschedule`, `redrive` or `abort`.
     pub verb: Arc<str>,
     /// The event's content hash.
     pub content_hash: [u8; 16],
@@ -111,6 +152,14 @@ pub enum Decision {
     Rescheduled,
     /// A cancel in time.
     Cancelled,
+    /// A task that was closed without success runs again.
+    Redriven,
+    /// It was not closed without success: it runs, waits or succeeded.
+    NotDead,
+    /// Its attempt is broken off.
+    Aborted,
+    /// No attempt of it was under way.
+    NotRunning,
     /// The task had started or finished.
     TooLate,
     /// The same again: nothing changed.
@@ -133,6 +182,10 @@ impl Decision {
             Decision::Replaced => "replaced",
             Decision::Rescheduled => "rescheduled",
             Decision::Cancelled => "cancelled",
+            Decision::Redriven => "redriven",
+            Decision::NotDead => "not_dead",
+            Decision::Aborted => "aborted",
+            Decision::NotRunning => "not_running",
             Decision::TooLate => "too_late",
             Decision::Repeated => "repeated",
             Decision::Kept => "kept",
@@ -150,6 +203,10 @@ impl Decision {
             Replaced,
             Rescheduled,
             Cancelled,
+            Redriven,
+            NotDead,
+            Aborted,
+            NotRunning,
             TooLate,
             Repeated,
             Kept,
@@ -222,6 +279,8 @@ pub enum MarkKind {
     Replaced,
     /// A reschedule.
     Rescheduled,
+    /// A redrive: it was closed, and another version runs.
+    Redriven,
 }
 
 impl MarkKind {
@@ -231,12 +290,13 @@ impl MarkKind {
             MarkKind::Cancelled => "cancelled",
             MarkKind::Replaced => "replaced",
             MarkKind::Rescheduled => "rescheduled",
+            MarkKind::Redriven => "redriven",
         }
     }
 
     /// The kind of a word.
     pub fn from_word(word: &str) -> Option<MarkKind> {
-        [MarkKind::Cancelled, MarkKind::Replaced, MarkKind::Rescheduled]
+        [MarkKind::Cancelled, MarkKind::Replaced, MarkKind::Rescheduled, MarkKind::Redriven]
             .into_iter()
             .find(|k| k.word() == word)
     }

@@ -28,6 +28,10 @@ pub struct TaskContent {
     pub misfire_grace_ms: u64,
     /// What this event does to an unfinished task of the same id.
     pub on_conflict: OnConflict,
+    /// What its failure does to its queue.
+    pub on_failure: OnFailure,
+    /// What its death does to its queue.
+    pub on_dead: OnDead,
     /// The retry policy; `None` = the handler's.
     pub retry: Option<RetryPolicy>,
     /// Free labels.
@@ -82,6 +86,26 @@ pub enum OnConflict {
     Reject,
 }
 
+/// What a task that failed does to its queue until its next try.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnFailure {
+    /// The queue waits.
+    #[default]
+    Block,
+    /// The task waits aside, and the queue goes on.
+    Park,
+}
+
+/// What a task that is dead does to its queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnDead {
+    /// The queue goes on.
+    #[default]
+    Continue,
+    /// The queue stops until a person lets it go on.
+    Stop,
+}
+
 /// When a failed attempt is tried again.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RetryPolicy {
@@ -95,11 +119,20 @@ pub struct RetryPolicy {
     pub max_ms: u64,
     /// Part of the wait that is drawn at random, 0 to 1.
     pub jitter: f64,
+    /// No further try later than this after the task could first run, in milliseconds.
+    pub max_age_ms: Option<u64>,
 }
 
 impl Default for RetryPolicy {
     fn default() -> Self {
-        RetryPolicy { max_attempts: 10, initial_ms: 1_000, factor: 2.0, max_ms: 600_000, jitter: 0.2 }
+        RetryPolicy {
+            max_attempts: 10,
+            initial_ms: 1_000,
+            factor: 2.0,
+            max_ms: 600_000,
+            jitter: 0.2,
+            max_age_ms: None,
+        }
     }
 }
 
@@ -180,6 +213,8 @@ pub enum CloseReason {
     Expired,
     /// Its misfire policy skipped it.
     Skipped,
+    /// A gate dropped it.
+    Dropped,
 }
 
 impl CloseReason {
@@ -191,13 +226,16 @@ impl CloseReason {
             CloseReason::Interrupted => "interrupted",
             CloseReason::Expired => "expired",
             CloseReason::Skipped => "skipped",
+            CloseReason::Dropped => "dropped",
         }
     }
 
     /// The reason of a word.
     pub fn from_word(word: &str) -> Option<CloseReason> {
         use CloseReason::*;
-        [Exhausted, Fatal, Interrupted, Expired, Skipped].into_iter().find(|reason| reason.word() == word)
+        [Exhausted, Fatal, Interrupted, Expired, Skipped, Dropped]
+            .into_iter()
+            .find(|reason| reason.word() == word)
     }
 }
 
@@ -210,6 +248,8 @@ pub enum TaskState {
     Running,
     /// An attempt failed; another will come.
     Retrying,
+    /// The same, and its queue does not wait for it.
+    Parked,
     /// Done.
     Succeeded,
     /// Out of attempts, or failed for good.
@@ -222,6 +262,8 @@ pub enum TaskState {
     Expired,
     /// Skipped by its misfire policy.
     Skipped,
+    /// Dropped by a gate.
+    Dropped,
 }
 
 impl TaskState {
@@ -231,12 +273,14 @@ impl TaskState {
             TaskState::Scheduled => "scheduled",
             TaskState::Running => "running",
             TaskState::Retrying => "retrying",
+            TaskState::Parked => "parked",
             TaskState::Succeeded => "succeeded",
             TaskState::Dead => "dead",
             TaskState::Cancelled => "cancelled",
             TaskState::Replaced => "replaced",
             TaskState::Expired => "expired",
             TaskState::Skipped => "skipped",
+            TaskState::Dropped => "dropped",
         }
     }
 }

@@ -30,7 +30,7 @@ impl Shared {
             }
             Observation::Closed { reason, key, handler } => {
                 metrics.closed(*reason);
-                if !matches!(reason, CloseReason::Expired | CloseReason::Skipped) {
+                if !matches!(reason, CloseReason::Expired | CloseReason::Skipped | CloseReason::Dropped) {
                     metrics.dead_letter(handler);
                     if let Some(times) = self.told("task dead") {
                         let reason = reason.word();
@@ -49,6 +49,10 @@ impl Shared {
                 Decision::Replaced => metrics.superseded(MarkKind::Replaced),
                 Decision::Rescheduled => metrics.superseded(MarkKind::Rescheduled),
                 Decision::Scheduled
+                | Decision::Redriven
+                | Decision::NotDead
+                | Decision::Aborted
+                | Decision::NotRunning
                 | Decision::TooLate
                 | Decision::Kept
                 | Decision::Conflict

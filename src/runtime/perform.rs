@@ -91,6 +91,14 @@ impl Actor {
                     call.abort();
                 }
             }
+            Effect::AskGates => self.shared.gates.look(),
+            Effect::StopQueue { seq, key, reason } => {
+                let (shared, at) = (self.shared.clone(), self.shared.clock.now().wall);
+                self.answer_later(async move {
+                    let stopped = shared.gates.stop_queue(at, key, reason).await;
+                    Input::QueueStopped(seq, stopped.map_err(store_failure))
+                });
+            }
             Effect::Rejoin(cause) => self.shared.ask_rejoin(cause),
             Effect::Observe(observation) => self.shared.observe(self.shard, &observation),
         }

@@ -34,6 +34,7 @@ fn add(totals: &mut ShardTotals, view: &ShardView, now: Now) {
     }
     totals.queues_retrying += view.queues_retrying;
     totals.queues_held += view.queues_held;
+    totals.queues_at_gates += view.queues_at_gates;
     if let Some(reason) = view.paused.map(reason_of) {
         *totals.intake_paused.entry(reason).or_default() += 1;
     }

@@ -7,7 +7,7 @@ use utoipa::openapi::{Content, Ref, RefOr, Response};
 use utoipa::{Modify, OpenApi};
 
 use super::problem::MEDIA_TYPE;
-use super::{health, list, problem, shards, tasks};
+use super::{dead_letters, gates, health, list, problem, shards, tasks};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -18,11 +18,21 @@ use super::{health, list, problem, shards, tasks};
         tasks::show,
         tasks::cancel,
         tasks::reschedule,
+        tasks::redrive,
+        tasks::abort,
+        tasks::run,
         tasks::explain,
         list::tasks,
         list::rejected,
+        dead_letters::list,
         shards::queues,
         shards::queue,
+        gates::pause,
+        gates::resume,
+        gates::list,
+        gates::set,
+        gates::clear,
+        gates::operations,
         shards::shards,
         shards::instances,
         shards::handlers,

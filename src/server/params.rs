@@ -62,6 +62,15 @@ impl Params {
         queue.map_err(|why| parameter("queue", &why.to_string()))
     }
 
+    /// `true` or `false`; false when not given.
+    ///
+    /// # Errors
+    /// It is neither.
+    pub(super) fn flag(&self, name: &str) -> Result<bool, Problem> {
+        let flag = self.text(name).map_or(Ok(false), str::parse);
+        flag.map_err(|_| parameter(name, "must be true or false"))
+    }
+
     /// `page_size`, from 1 to [`PAGE_SIZE_MAX`].
     ///
     /// # Errors

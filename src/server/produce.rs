@@ -205,11 +205,15 @@ pub(super) async fn answer(app: &App, sent: Sent, until: Option<Instant>) -> Ans
     let status = match refused.unwrap_or(row.decision) {
         Decision::Scheduled | Decision::Replaced => StatusCode::CREATED,
         Decision::Rescheduled
+        | Decision::Redriven
+        | Decision::Aborted
         | Decision::Cancelled
         | Decision::Repeated
         | Decision::Kept
         | Decision::CancelledBefore => StatusCode::OK,
         Decision::TooLate => return Err(too_late(app, &sent.key).await),
+        Decision::NotDead => return Err(other_state(app, &sent.key, "not_dead").await),
+        Decision::NotRunning => return Err(other_state(app, &sent.key, "not_running").await),
         Decision::Unknown => return Err(unknown(&sent.key)),
         Decision::Conflict => {
             let detail = "Another task of this id is unfinished, and on_conflict is reject.";
@@ -239,6 +243,18 @@ async fn too_late(app: &App, key: &TaskKey) -> Problem {
     Problem::new(StatusCode::CONFLICT, "too_late", detail)
 }
 
+/// Refuses a redrive or an abort by what the task is.
+async fn other_state(app: &App, key: &TaskKey, code: &str) -> Problem {
+    let state = state_of(app, key).await.ok();
+    let now = state.map_or("in another state".to_owned(), |state| format!("now {state}"));
+    let only = match code {
+        "not_dead" => "only one that is dead, expired, skipped or dropped is redriven",
+        _ => "only one that is running is aborted",
+    };
+    let detail = format!("Task {} of queue {} is {now}; {only}.", key.id, key.queue);
+    Problem::new(StatusCode::CONFLICT, code, detail)
+}
+
 fn why_too_late(state: &str) -> &'static str {
     let is = |other: TaskState| state == other.word();
     match state {
@@ -246,11 +262,12 @@ fn why_too_late(state: &str) -> &'static str {
             "is cancelled already and will not run; to have it run, schedule it under another id"
         }
         _ if is(TaskState::Running) => "has started and is running",
-        _ if is(TaskState::Retrying) => "has started: it is between two attempts",
+        _ if is(TaskState::Retrying) || is(TaskState::Parked) => "has started: it is between two attempts",
         _ if is(TaskState::Succeeded) => "has ended: it succeeded",
         _ if is(TaskState::Dead) => "has ended: it is dead",
         _ if is(TaskState::Expired) => "was not started before it expired, and is closed",
         _ if is(TaskState::Skipped) => "was skipped, as it was too late, and is closed",
+        _ if is(TaskState::Dropped) => "was dropped by a gate, and is closed",
         _ => "had started or ended when this was decided",
     }
 }
@@ -304,8 +321,16 @@ fn decided(rows: &[EventRow], sent: &Sent) -> Option<Decided> {
     };
     let repeats = row.decision == Decision::Repeated && row.event_id_hash.is_some();
     let first = rows[at..].iter().find(is_first).filter(|_| repeats).map(|first| first.decision);
-    let refused =
-        first.filter(|first| matches!(first, Decision::TooLate | Decision::Unknown | Decision::Conflict));
+    let refused = first.filter(|first| {
+        matches!(
+            first,
+            Decision::TooLate
+                | Decision::Unknown
+                | Decision::Conflict
+                | Decision::NotDead
+                | Decision::NotRunning
+        )
+    });
     Some(Decided { row: row.clone(), refused })
 }
 
@@ -315,7 +340,7 @@ pub(super) fn expect_schedule(app: &App, body: &[u8]) -> Answer<()> {
     let event = decode_plain(body, now, app.node.rules()).map_err(Problem::from)?;
     match event.verb {
         Verb::Schedule(..) => Ok(()),
-        Verb::Cancel | Verb::Reschedule(_) => {
+        Verb::Cancel | Verb::Reschedule(_) | Verb::Redrive(_) | Verb::Abort => {
             let detail =
                 "Only schedule events are taken here; cancel with POST /v1/tasks/{queue}/{id}/cancel.";
             Err(Problem::bad_request("wrong_type", detail).at("/type"))

@@ -19,8 +19,8 @@ use super::views::{
 };
 use super::{Answer, App, hop, limits};
 
-/// Queues with ready tasks, by name, over all instances.
-#[utoipa::path(get, path = "/v1/queues", params(("page_size" = Option<usize>, Query), ("page_token" = Option<String>, Query)),
+/// Queues with ready tasks, by name, over all instances; with `blocked=true` those that do not move, and why.
+#[utoipa::path(get, path = "/v1/queues", params(("blocked" = Option<bool>, Query), ("page_size" = Option<usize>, Query), ("page_token" = Option<String>, Query)),
     responses((status = 200, body = QueuePage), (status = 400, body = Problem)))]
 pub(super) async fn queues(
     app: App,
@@ -28,11 +28,12 @@ pub(super) async fn queues(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Answer<Json<QueuePage>> {
-    let params = Params::read(query.as_deref(), &["page_size", "page_token"])?;
+    let params = Params::read(query.as_deref(), &["blocked", "page_size", "page_token"])?;
+    let only_blocked = params.flag("blocked")?;
     let size = params.page_size()?;
     let wrong = |error| super::params::parameter("page_token", &format!("{error}"));
     let after = params.text("page_token").map(QueueName::new).transpose().map_err(wrong)?;
-    let own = hop::ask_all(&app, move |engine| engine.queues(after.as_ref(), size + 1)).await;
+    let own = hop::ask_all(&app, move |engine| engine.queues(after.as_ref(), only_blocked, size + 1)).await;
     let others = hop::ask_others::<QueuePage>(&app, &uri, &headers).await;
     let mut missing = [own.missing, others.missing].concat();
     let mut found: Vec<QueueView> = Vec::new();
@@ -62,6 +63,8 @@ fn view_of(app: &App, shard: Shard, queue: &engine::QueueView) -> QueueView {
         head: queue.head_id.as_ref().map(ToString::to_string),
         head_ready_at: queue.head.map(|place| format_time(place.ready_at)),
         next_try: queue.next_try.map(format_time),
+        blocked: queue.blocked.map(|blocked| blocked.word().to_owned()),
+        gate: queue.gate.as_ref().map(|bar| bar.target.to_string()),
     }
 }
 
@@ -82,8 +85,8 @@ pub(super) async fn queue(
     let name = queue.clone();
     let found = hop::ask(&app, shard, move |engine| engine.queue(&name)).await;
     let found = found.ok_or_else(|| hop::no_owner(shard))?;
-    let nothing = engine::QueueView { queue, ready: 0, busy: 0, head: None, head_id: None, next_try: None };
-    Ok(Json(view_of(&app, shard, &found.unwrap_or(nothing))).into_response())
+    let found = found.unwrap_or_else(|| engine::QueueView::nothing_of(queue));
+    Ok(Json(view_of(&app, shard, &found)).into_response())
 }
 
 /// Every shard: its owner, epoch, progress.

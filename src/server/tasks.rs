@@ -1,5 +1,7 @@
 //! One task: schedule, show, cancel, reschedule, explain; and many at once.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::extract::OriginalUri;
 use axum::http::{HeaderMap, StatusCode, header::CONTENT_TYPE};
@@ -7,11 +9,12 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use crate::engine::Explanation;
-use crate::model::{Decision, Place, Shard, TaskKey, TaskState, Wall};
-use crate::wire::event::request::ScheduleRequest;
+use crate::engine::{Explanation, Whose};
+use crate::model::{Decision, HandlerName, Place, Shard, TaskKey, TaskState, Wall};
+use crate::wire::event::request::{RedriveRequest, Request, ScheduleRequest, encode, present};
 use crate::wire::time::format_time;
 
 use super::body::{Body, Lines, expect_object};
@@ -35,9 +38,7 @@ pub(super) async fn schedule(
     Body(body): Body,
 ) -> Answer<Response> {
     expect_schedule(&app, &body)?;
-    let sent = send(&app, body, Asked::read(&headers)?).await?;
-    let (status, accepted) = answer(&app, sent, wait_until(&headers)).await?;
-    Ok((status, Json(accepted)).into_response())
+    written(&app, body, &headers).await
 }
 
 /// What every request that writes events may say in its headers.
@@ -191,8 +192,7 @@ pub(super) async fn cancel(
     Body(body): Body,
 ) -> Answer<Response> {
     let wanted: CancelBody = read(&body)?;
-    let event = serde_json::json!({ "type": "cancel", "queue": key.queue.as_str(), "id": key.id.as_str() });
-    change(&app, event, vec![("reason", wanted.reason)], &headers).await
+    change(&app, "cancel", &key, vec![("reason", wanted.reason)], &headers).await
 }
 
 /// Run a task at another time. With `Prefer: wait=N`: 200 when it was in time, 409 `too_late` when not.
@@ -207,17 +207,87 @@ pub(super) async fn reschedule(
     Body(body): Body,
 ) -> Answer<Response> {
     let wanted: RescheduleBody = read(&body)?;
-    let event =
-        serde_json::json!({ "type": "reschedule", "queue": key.queue.as_str(), "id": key.id.as_str() });
     let fields = vec![("due_at", wanted.due_at), ("delay", wanted.delay), ("reason", wanted.reason)];
-    change(&app, event, fields, &headers).await
+    change(&app, "reschedule", &key, fields, &headers).await
+}
+
+/// How a closed task runs again; at most one of `due_at` and `delay`.
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RedriveBody {
+    /// RFC 3339; now when nothing is said.
+    due_at: Option<String>,
+    /// `10s`, `PT10M`.
+    delay: Option<String>,
+    /// What the handler is given from now on; what it had when nothing is said.
+    #[serde(deserialize_with = "present")]
+    #[schema(value_type = Option<Value>)]
+    payload: Option<Box<RawValue>>,
+    /// Why.
+    reason: Option<String>,
+}
+
+/// Run a task again that is dead, expired, skipped or dropped: as a new version, with all its attempts.
+/// With `Prefer: wait=N`: 200 when it runs again, 409 `not_dead` when it is in another state.
+#[utoipa::path(post, path = "/v1/tasks/{queue}/{id}/redrive", params(TaskName, EventHeaders),
+    request_body = RedriveBody, responses((status = 202, body = Accepted), (status = 200, body = Accepted),
+    (status = 404, body = Problem), (status = 409, body = Problem)))]
+pub(super) async fn redrive(
+    app: App,
+    TaskPath(key): TaskPath,
+    _: NoParams,
+    headers: HeaderMap,
+    Body(body): Body,
+) -> Answer<Response> {
+    let RedriveBody { due_at, delay, payload, reason } =
+        read_up_to(&body, app.node.rules().event_bytes_max())?;
+    let (queue, id) = (Some(key.queue.to_string()), key.id.to_string());
+    let request = RedriveRequest { queue, id, due_at, delay, payload, reason, ..RedriveRequest::default() };
+    written(&app, encode(&Request::Redrive(request)), &headers).await
+}
+
+/// Break off the attempt of a task that is under way. Its queue waits for the attempt's deadline, as its handler may still be at
+/// work; then it is tried again, and no attempt is used up. With `Prefer: wait=N`: 409 `not_running` when nothing runs.
+#[utoipa::path(post, path = "/v1/tasks/{queue}/{id}/abort", params(TaskName, EventHeaders),
+    request_body = CancelBody, responses((status = 202, body = Accepted), (status = 200, body = Accepted),
+    (status = 404, body = Problem), (status = 409, body = Problem)))]
+pub(super) async fn abort(
+    app: App,
+    TaskPath(key): TaskPath,
+    _: NoParams,
+    headers: HeaderMap,
+    Body(body): Body,
+) -> Answer<Response> {
+    let wanted: CancelBody = read(&body)?;
+    change(&app, "abort", &key, vec![("reason", wanted.reason)], &headers).await
+}
+
+/// Run a task now that is not due yet, or waits for its next try: a reschedule to now.
+#[utoipa::path(post, path = "/v1/tasks/{queue}/{id}/run", params(TaskName, EventHeaders),
+    request_body = CancelBody, responses((status = 202, body = Accepted), (status = 200, body = Accepted),
+    (status = 404, body = Problem), (status = 409, body = Problem)))]
+pub(super) async fn run(
+    app: App,
+    TaskPath(key): TaskPath,
+    _: NoParams,
+    headers: HeaderMap,
+    Body(body): Body,
+) -> Answer<Response> {
+    let wanted: CancelBody = read(&body)?;
+    // Each is an event of its own: the same words a second time would be a repeat.
+    let now = format_time(app.node.service().clock().now().wall);
+    let fields = vec![("due_at", Some(now)), ("reason", wanted.reason)];
+    change(&app, "reschedule", &key, fields, &headers).await
 }
 
 /// An empty body stands for `{}`.
-fn read<T: serde::de::DeserializeOwned>(body: &Bytes) -> Answer<T> {
-    if body.len() > limits::SMALL_BODY_BYTES_MAX {
-        let detail =
-            format!("The body has {} bytes, at most {} are taken.", body.len(), limits::SMALL_BODY_BYTES_MAX);
+pub(super) fn read<T: serde::de::DeserializeOwned>(body: &Bytes) -> Answer<T> {
+    read_up_to(body, limits::SMALL_BODY_BYTES_MAX)
+}
+
+fn read_up_to<T: serde::de::DeserializeOwned>(body: &Bytes, bytes_max: usize) -> Answer<T> {
+    if body.len() > bytes_max {
+        let detail = format!("The body has {} bytes, at most {bytes_max} are taken.", body.len());
         return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", detail));
     }
     let text: &[u8] = if body.trim_ascii().is_empty() { b"{}" } else { body };
@@ -226,18 +296,26 @@ fn read<T: serde::de::DeserializeOwned>(body: &Bytes) -> Answer<T> {
         .map_err(|error| Problem::bad_request("invalid_body", format!("The body: {error}.")).at(""))
 }
 
+/// Sends an event about a task, with the fields that are given.
 async fn change(
     app: &App,
-    mut event: serde_json::Value,
+    verb: &str,
+    key: &TaskKey,
     fields: Vec<(&str, Option<String>)>,
     headers: &HeaderMap,
 ) -> Answer<Response> {
+    let mut event = serde_json::json!({ "type": verb, "queue": key.queue.as_str(), "id": key.id.as_str() });
     for (name, value) in fields {
         if let Some(value) = value {
             event[name] = value.into();
         }
     }
-    let sent = send(app, Bytes::from(event.to_string()), Asked::read(headers)?).await?;
+    written(app, Bytes::from(event.to_string()), headers).await
+}
+
+/// Sends an event as the headers ask, and answers with what became of it.
+async fn written(app: &App, event: Bytes, headers: &HeaderMap) -> Answer<Response> {
+    let sent = send(app, event, Asked::read(headers)?).await?;
     let (status, accepted) = answer(app, sent, wait_until(headers)).await?;
     Ok((status, Json(accepted)).into_response())
 }
@@ -259,7 +337,12 @@ pub(super) async fn explain(
         if let Some(answered) = hop::to_owner(&app, shard, &uri, &headers).await? {
             return Ok(answered);
         }
-        let asked = hop::ask(&app, shard, move |engine| engine.explain(&key.queue, place)).await;
+        let handler = HandlerName::new(&task.handler).map_err(|why| {
+            Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", format!("The handler's name {why}."))
+        })?;
+        let collection = task.collection.as_deref().map(Arc::from);
+        let whose = Whose { queue: key.queue, handler, collection };
+        let asked = hop::ask(&app, shard, move |engine| engine.explain(&whose, place)).await;
         asked.ok_or_else(|| hop::no_owner(shard))?
     };
     let earliest: Option<Wall> = reasons.iter().filter_map(until).max();
@@ -276,7 +359,10 @@ pub(super) async fn explain(
 fn until(reason: &Explanation) -> Option<Wall> {
     match reason {
         Explanation::NotDue(at) | Explanation::Retrying(_, at) | Explanation::HeldUntil(at) => Some(*at),
-        Explanation::Behind { next_try, .. } => *next_try,
+        Explanation::Behind { next_try, gate, .. } => {
+            (*next_try).max(gate.as_ref().and_then(|bar| bar.until))
+        }
+        Explanation::Gate(bar) => bar.until,
         Explanation::ShardNotRunning(_)
         | Explanation::NotLoaded
         | Explanation::BeingDecided
@@ -287,6 +373,6 @@ fn until(reason: &Explanation) -> Option<Wall> {
 }
 
 fn is_finished(state: &str) -> bool {
-    let unfinished = [TaskState::Scheduled, TaskState::Running, TaskState::Retrying];
+    let unfinished = [TaskState::Scheduled, TaskState::Running, TaskState::Retrying, TaskState::Parked];
     unfinished.iter().all(|other| other.word() != state)
 }

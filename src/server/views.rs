@@ -7,7 +7,10 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::engine::{Explanation, Next, fold};
-use crate::model::{AttemptToken, EventRow, Fact, FactRow, Outcome, Payload, TaskState, Version, Wall};
+use crate::model::{
+    AttemptToken, Bar, EventRow, Fact, FactRow, GateAction, OnFailure, Outcome, Payload, TaskState, Version,
+    Wall,
+};
 use crate::wire::time::format_time;
 
 /// An event that was written to the log.
@@ -31,7 +34,7 @@ pub(super) struct Accepted {
 pub(super) struct DecisionView {
     /// The event's kind.
     pub(super) verb: String,
-    /// The decision: scheduled, replaced, rescheduled, cancelled, too_late, repeated, kept, conflict, unknown_task, cancelled_before.
+    /// The decision: scheduled, replaced, rescheduled, cancelled, redriven, not_dead, aborted, not_running, too_late, repeated, kept, conflict, unknown_task, cancelled_before.
     pub(super) decision: String,
     /// When its record was appended.
     pub(super) appended_at: String,
@@ -63,7 +66,7 @@ pub(super) struct TaskView {
     pub(super) queue: String,
     /// Its id.
     pub(super) id: String,
-    /// scheduled, running, retrying, succeeded, dead, cancelled, replaced, expired, skipped.
+    /// scheduled, running, retrying, parked, succeeded, dead, cancelled, replaced, expired, skipped, dropped.
     pub(super) state: String,
     /// When it is due.
     pub(super) due_at: String,
@@ -153,6 +156,12 @@ pub(super) fn task_view(rows: &[FactRow]) -> Option<TaskView> {
         Next::Run(counts) if counts.not_before > Wall::MIN => Some(format_time(counts.not_before)),
         Next::Run(_) | Next::Open(_) | Next::Finished(_) => None,
     };
+    let state = match folded.next() {
+        Next::Run(counts) if content.on_failure == OnFailure::Park && counts.has_failed() => {
+            TaskState::Parked
+        }
+        Next::Run(_) | Next::Open(_) | Next::Finished(_) => folded.state(),
+    };
     let closed = folded.ended.as_ref().and_then(|ended| ended.closed).or(folded.closed);
     let result = folded.ended.as_ref().filter(|ended| ended.outcome == Outcome::Succeeded);
     let payload = match &content.payload {
@@ -162,7 +171,7 @@ pub(super) fn task_view(rows: &[FactRow]) -> Option<TaskView> {
     Some(TaskView {
         queue: key.queue.to_string(),
         id: key.id.to_string(),
-        state: folded.state().word().to_owned(),
+        state: state.word().to_owned(),
         due_at: format_time(*due_at),
         ready_at: format_time(first.place.ready_at),
         handler: content.handler.to_string(),
@@ -286,14 +295,32 @@ impl ReasonView {
                 let detail = "It is stored and not in memory: many tasks of its queue are before it, or limits.tasks_in_memory is used up.";
                 ReasonView::new("not_loaded", detail.to_owned(), None)
             }
-            Explanation::Behind { head, state, attempt, next_try, ahead } => {
+            Explanation::Gate(bar) => {
+                let what = match bar.action {
+                    GateAction::Pause => "it waits",
+                    GateAction::Drop => "it is dropped when its turn comes",
+                };
+                ReasonView::new(
+                    "gate",
+                    format!("A gate on {} is closed{}: {what}.", bar.target, of_bar(bar)),
+                    bar.until,
+                )
+            }
+            Explanation::Behind { head, state, attempt, next_try, gate, ahead } => {
                 let next =
                     next_try.map(|at| format!(", tried again at {}", format_time(at))).unwrap_or_default();
+                let at_gate =
+                    gate.as_ref().map(|bar| format!(" and waits at a gate on {}{}", bar.target, of_bar(bar)));
                 let detail = format!(
-                    "It waits behind task {head} of its queue, which is {} on attempt {attempt}{next}; {ahead} task(s) are before it.",
-                    state.word()
+                    "It waits behind task {head} of its queue, which is {} on attempt {attempt}{next}{}; {ahead} task(s) are before it.",
+                    state.word(),
+                    at_gate.unwrap_or_default()
                 );
-                ReasonView::new("behind_head", detail, *next_try)
+                ReasonView::new(
+                    "behind_head",
+                    detail,
+                    (*next_try).max(gate.as_ref().and_then(|bar| bar.until)),
+                )
             }
             Explanation::Retrying(attempt, at) => {
                 let detail =
@@ -326,6 +353,13 @@ impl ReasonView {
     }
 }
 
+/// Until when a gate is closed and why, as the middle of a sentence.
+fn of_bar(bar: &Bar) -> String {
+    let until = bar.until.map(|at| format!(" until {}", format_time(at))).unwrap_or_default();
+    let note = bar.note.as_ref().map(|note| format!(" ({note})")).unwrap_or_default();
+    until + &note
+}
+
 /// A queue with ready tasks.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub(super) struct QueueView {
@@ -348,6 +382,12 @@ pub(super) struct QueueView {
     /// When its head is tried again, if it waits for that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) next_try: Option<String>,
+    /// Why it does not move, if it does not: retrying, open_attempt, gate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) blocked: Option<String>,
+    /// The gate that its head waits at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) gate: Option<String>,
 }
 
 /// A page of queues.
@@ -469,7 +509,7 @@ pub(super) struct RejectedView {
 /// The state of a task by its word, for filters.
 pub(super) fn known_state(word: &str) -> bool {
     use TaskState::*;
-    [Scheduled, Running, Retrying, Succeeded, Dead, Cancelled, Replaced, Expired, Skipped]
+    [Scheduled, Running, Retrying, Parked, Succeeded, Dead, Cancelled, Replaced, Expired, Skipped, Dropped]
         .iter()
         .any(|state| state.word() == word)
 }

@@ -4,16 +4,18 @@
 //! is possible. Rows are immutable, so all but the compare-and-set calls may be retried on another node.
 //!
 //! ```text
-//! Store calls → write · lookup · slice · late · owner · singles → statements → session (profiles, retries) → driver
+//! Store calls → write · lookup · slice · late · dead_letter · owner · operation · singles → statements → session (profiles, retries) → driver
 //!                                                              errors: what the caller can do
 //! options → migrate (keyspace, numbered files, one runner at a time) · replication (what doctor reads)
 //! ```
 
 mod clock;
+mod dead_letter;
 mod errors;
 mod late;
 mod lookup;
 pub mod migrate;
+mod operation;
 mod options;
 mod owner;
 mod refused;
@@ -30,8 +32,8 @@ use scylla::client::session::Session;
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 use crate::model::{
-    Epoch, EventRow, FactRow, LateQueueRow, OwnerRow, OwnerUuid, Place, PointerPage, PointerRange, Progress,
-    Row, Segment, Shard, TaskKey,
+    DeadLetterRow, Died, Epoch, EventRow, FactRow, LateQueueRow, Operation, OwnerRow, OwnerUuid, Place,
+    PointerPage, PointerRange, Progress, Row, Segment, Shard, TaskKey, Wall,
 };
 use crate::store::{Answer, Bump, Cluster, Error, Instance, Lookup, Slice, Store};
 
@@ -174,6 +176,16 @@ impl Store for Cassandra {
         answer!(self, shared => late::pointers(&shared, shard, &range, rows_max))
     }
 
+    fn dead_letters(
+        &self,
+        shard: Shard,
+        from: Wall,
+        before: Died,
+        rows_max: usize,
+    ) -> Answer<Vec<DeadLetterRow>> {
+        answer!(self, shared => dead_letter::dead_letters(&shared, shard, from, before, rows_max))
+    }
+
     fn progress(&self, shard: Shard) -> Answer<Option<Progress>> {
         answer!(self, shared => singles::progress(&shared, shard))
     }
@@ -200,5 +212,13 @@ impl Store for Cassandra {
 
     fn instances(&self) -> Answer<Vec<Instance>> {
         answer!(self, shared => singles::instances(&shared))
+    }
+
+    fn operations(&self, after: u64, rows_max: usize) -> Answer<Vec<Operation>> {
+        answer!(self, shared => operation::operations(&shared, after, rows_max))
+    }
+
+    fn add_operation(&self, operation: Operation) -> Answer<bool> {
+        answer!(self, shared => operation::add(&shared, &operation))
     }
 }

@@ -23,8 +23,8 @@ use std::sync::Arc;
 
 use super::{Answer, Bump, Cluster, Error, Instance, Lookup, Slice, Store};
 use crate::model::{
-    Epoch, EventRow, FactRow, LateQueueRow, OwnerRow, OwnerUuid, Place, PointerPage, PointerRange, Progress,
-    Row, Segment, Shard, TaskKey,
+    DeadLetterRow, Died, Epoch, EventRow, FactRow, LateQueueRow, Operation, OwnerRow, OwnerUuid, Place,
+    PointerPage, PointerRange, Progress, Row, Segment, Shard, TaskKey, Wall,
 };
 use crate::wire::row;
 
@@ -107,6 +107,11 @@ fn encode(row: &Row) -> Encoded {
             key: keys::late_queue(row).into(),
             data: row::encode_late_queue(row).into(),
         },
+        Row::DeadLetter(row) => Encoded {
+            table: Table::DeadLetter,
+            key: keys::dead_letter(row).into(),
+            data: row::encode_dead_letter(row).into(),
+        },
         Row::Payload(row) => Encoded {
             table: Table::Payload,
             key: keys::place(row.shard, row.place).into(),
@@ -183,6 +188,16 @@ impl Store for EmbeddedStore {
         self.read(move |tables| late::pointers(tables, shard, &range, rows_max))
     }
 
+    fn dead_letters(
+        &self,
+        shard: Shard,
+        from: Wall,
+        before: Died,
+        rows_max: usize,
+    ) -> Answer<Vec<DeadLetterRow>> {
+        self.read(move |tables| read::dead_letters(tables, shard, from, before, rows_max))
+    }
+
     fn progress(&self, shard: Shard) -> Answer<Option<Progress>> {
         self.read_here(move |tables| read::progress(tables, shard))
     }
@@ -209,5 +224,13 @@ impl Store for EmbeddedStore {
 
     fn instances(&self) -> Answer<Vec<Instance>> {
         self.read(read::instances)
+    }
+
+    fn operations(&self, after: u64, rows_max: usize) -> Answer<Vec<Operation>> {
+        self.read_here(move |tables| read::operations(tables, after, rows_max))
+    }
+
+    fn add_operation(&self, operation: Operation) -> Answer<bool> {
+        self.change(move |batch| batch.add_operation(&operation))
     }
 }

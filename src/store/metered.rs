@@ -6,8 +6,8 @@ use std::time::Instant;
 use super::{Answer, Bump, Cluster, Instance, Lookup, Slice, Store};
 use crate::metrics::{Metrics, StoreOp};
 use crate::model::{
-    Epoch, EventRow, FactRow, LateQueueRow, OwnerRow, OwnerUuid, Place, PointerPage, PointerRange, Progress,
-    Row, Segment, Shard, TaskKey,
+    DeadLetterRow, Died, Epoch, EventRow, FactRow, LateQueueRow, Operation, OwnerRow, OwnerUuid, Place,
+    PointerPage, PointerRange, Progress, Row, Segment, Shard, TaskKey, Wall,
 };
 
 /// The store given, and the metrics that are told of it.
@@ -70,6 +70,16 @@ impl Store for Metered {
         self.timed(StoreOp::Pointers, self.inner.pointers(shard, range, rows_max))
     }
 
+    fn dead_letters(
+        &self,
+        shard: Shard,
+        from: Wall,
+        before: Died,
+        rows_max: usize,
+    ) -> Answer<Vec<DeadLetterRow>> {
+        self.timed(StoreOp::DeadLetters, self.inner.dead_letters(shard, from, before, rows_max))
+    }
+
     fn progress(&self, shard: Shard) -> Answer<Option<Progress>> {
         self.timed(StoreOp::Progress, self.inner.progress(shard))
     }
@@ -96,5 +106,13 @@ impl Store for Metered {
 
     fn instances(&self) -> Answer<Vec<Instance>> {
         self.timed(StoreOp::Instances, self.inner.instances())
+    }
+
+    fn operations(&self, after: u64, rows_max: usize) -> Answer<Vec<Operation>> {
+        self.timed(StoreOp::Operations, self.inner.operations(after, rows_max))
+    }
+
+    fn add_operation(&self, operation: Operation) -> Answer<bool> {
+        self.timed(StoreOp::AddOperation, self.inner.add_operation(operation))
     }
 }

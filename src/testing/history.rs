@@ -29,6 +29,14 @@ pub enum Asks {
     },
     /// That a task does not run.
     Cancel,
+    /// That a task runs again that was closed without success.
+    Redrive {
+        /// With this instead of what it had.
+        #[serde(default)]
+        payload: Option<String>,
+    },
+    /// That the attempt of a task is broken off.
+    Abort,
     /// Nothing anybody could read, or something that has to be refused.
     Nonsense,
 }
@@ -120,6 +128,9 @@ pub struct Called {
     /// The caller broke it off.
     #[serde(default)]
     pub broken_off: bool,
+    /// When it fails, its queue does not wait for its next try.
+    #[serde(default)]
+    pub parks: bool,
 }
 
 /// What the product answered to one event.
@@ -144,6 +155,14 @@ pub enum Decided {
     Unknown,
     /// A new task that an earlier cancel forbids.
     CancelledBefore,
+    /// A task that was over runs again.
+    Redriven,
+    /// Not redriven: it was not closed without success.
+    NotDead,
+    /// An attempt is broken off.
+    Aborted,
+    /// Nothing broken off: no attempt was under way.
+    NotRunning,
 }
 
 /// The answer to one event, from when it was to be had.

@@ -3,8 +3,10 @@
 //! Every check panics with what it saw. Checks use shards and names of their own, made from the run's number, so
 //! the suite can be repeated on one store, and by several at once with different numbers. Nothing is deleted.
 
+mod dead_letters;
 mod late;
 mod lookups;
+mod operations;
 mod owners;
 mod rows;
 mod shard_rows;
@@ -17,8 +19,8 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 
 use crate::model::{
-    Decision, Epoch, EventRow, Fact, FactRow, HandlerName, Misfire, OnConflict, Payload, Place, QueueName,
-    Row, Shard, Started, TaskContent, TaskId, TaskKey, Version, Wall,
+    Decision, Epoch, EventRow, Fact, FactRow, HandlerName, Misfire, OnConflict, OnDead, OnFailure, Payload,
+    Place, QueueName, Row, Shard, Started, TaskContent, TaskId, TaskKey, Version, Wall,
 };
 use crate::store::{Cluster, Error, Store};
 
@@ -54,11 +56,20 @@ pub struct Check {
 
 /// Every check, in the order they are best read.
 pub fn checks() -> Vec<Check> {
-    [rows::CHECKS, slices::CHECKS, lookups::CHECKS, late::CHECKS, shard_rows::CHECKS, owners::CHECKS]
-        .concat()
-        .into_iter()
-        .map(|(name, run)| Check { name, run })
-        .collect()
+    [
+        rows::CHECKS,
+        slices::CHECKS,
+        lookups::CHECKS,
+        late::CHECKS,
+        shard_rows::CHECKS,
+        owners::CHECKS,
+        operations::CHECKS,
+        dead_letters::CHECKS,
+    ]
+    .concat()
+    .into_iter()
+    .map(|(name, run)| Check { name, run })
+    .collect()
 }
 
 /// Runs every check on `store`; `seen` is told the name of each before it starts.
@@ -157,6 +168,8 @@ fn task(shard: Shard, place: Place, key: &TaskKey) -> FactRow {
         misfire: Misfire::Run,
         misfire_grace_ms: 0,
         on_conflict: OnConflict::Replace,
+        on_dead: OnDead::Continue,
+        on_failure: OnFailure::Block,
         retry: None,
         labels: BTreeMap::new(),
         created_by: None,

@@ -5,10 +5,12 @@
 //! A payload lies in the row exactly as it was sent. Nothing here judges content; what cannot be read is an
 //! [`Error`], never a panic.
 
+mod dead_letter;
 mod event;
 mod fact;
 mod field;
 mod late;
+mod operation;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -17,7 +19,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 use serde::{Deserialize, Serialize};
 
 use crate::model::{
-    Epoch, EventRow, Fact, LateQueueRow, Progress, QueueName, Segment, Shard, TaskId, TaskKey, Version,
+    Change, DeadLetterRow, Died, Epoch, EventRow, Fact, LateQueueRow, Operation, Progress, QueueName,
+    Segment, Shard, TaskId, TaskKey, Version, Wall,
 };
 
 /// A stored row that cannot be read.
@@ -130,6 +133,37 @@ pub fn decode_late_queue(
     from_bytes::<late::LateQueue<'_>>(data)
         .and_then(|row| row.into_row(shard, segment, seq))
         .map_err(|detail| Error { what: format!("late queue of shard {}, row {seq}", shard.0), detail })
+}
+
+/// The data column of a dead letter.
+pub fn encode_dead_letter(row: &DeadLetterRow) -> Vec<u8> {
+    to_bytes(&dead_letter::DeadLetter::of(row))
+}
+
+/// A dead letter from its columns.
+///
+/// # Errors
+/// The data is not that of a dead letter.
+pub fn decode_dead_letter(shard: Shard, died: Died, data: &[u8]) -> Result<DeadLetterRow, Error> {
+    from_bytes::<dead_letter::DeadLetter<'_>>(data)
+        .and_then(|row| row.into_row(shard, died))
+        .map_err(|detail| Error { what: format!("dead letter of version {}", died.version.0), detail })
+}
+
+/// The data column of an operation.
+pub fn encode_operation(operation: &Operation) -> Vec<u8> {
+    to_bytes(&operation::Operation::of(operation))
+}
+
+/// An operation from its columns. One that cannot be read is an [`Change::Other`], told in the log: a row that is out of order
+/// stops nobody.
+pub fn decode_operation(number: u64, id: u128, data: &[u8]) -> Operation {
+    let read = from_bytes::<operation::Operation<'_>>(data).and_then(|row| row.into_operation(number, id));
+    read.unwrap_or_else(|detail| {
+        tracing::error!(number, detail, "an operation cannot be read and is passed over");
+        let change = Change::Other("unreadable".into());
+        Operation { number, id, at: Wall(0), by: None, reason: None, change }
+    })
 }
 
 /// The key column of `task_event`: `queue/id`, each percent-encoded as in the URL path.

@@ -6,6 +6,7 @@ use std::process::Command;
 use serde_json::json;
 
 use super::dev::{DUELINE, Dev, Ran, dueline, run};
+use super::sink::Sink;
 
 /// Examples that need Kafka and Cassandra, or run until they are stopped or for long: they are parsed and not run.
 const NOT_RUN: [&str; 7] =
@@ -48,7 +49,7 @@ fn shell(line: &str, dir: &Path, server: &str) -> Ran {
 async fn every_verb_has_an_example_that_works_as_written() {
     let dir = tempfile::tempdir().expect("a folder");
     let dev = Dev::start(&dir.path().join("data")).await;
-    let server = format!("http://{}", dev.address);
+    let (server, sink) = (format!("http://{}", dev.address), Sink::start().await);
     std::fs::write(dir.path().join("dueline.toml"), "[topics]\npartitions = 8\n").expect("written");
     let hello = json!({"queue": "greetings", "id": "hello", "delay": "1h", "handler": "log"});
     assert_eq!(dev.post("/v1/tasks", &hello).await.status, 201);
@@ -69,6 +70,11 @@ async fn every_verb_has_an_example_that_works_as_written() {
             if verb == "task reschedule" {
                 let again = json!({"queue": "greetings", "id": "hello", "delay": "3h", "handler": "log"});
                 assert!(dev.post("/v1/tasks", &again).await.status.is_success());
+            }
+            if verb == "task abort" {
+                let hangs = json!({"queue": "greetings", "id": "hello", "handler": sink.handler("hold")});
+                assert!(dev.post("/v1/tasks", &hangs).await.status.is_success());
+                dev.task_in("running", "greetings", "hello").await;
             }
             let ran = shell(written, dir.path(), &server);
             assert_eq!(ran.code, 0, "{example}: {ran:?}");

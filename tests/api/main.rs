@@ -5,7 +5,9 @@
 
 mod callbacks;
 mod cli;
+mod dead_letters;
 mod dev;
+mod gates;
 mod help;
 mod keys;
 mod kill;

@@ -48,6 +48,10 @@ fn asked(sent: &Sent) -> Asked {
         Asks::Schedule { due, payload } => {
             history::Asks::Schedule { due: *due, payload: payload.clone(), may_lapse: false }
         }
+        Asks::Fragile { payload } => {
+            history::Asks::Schedule { due: None, payload: payload.clone(), may_lapse: true }
+        }
+        Asks::Redrive { payload } => history::Asks::Redrive { payload: Some(payload.clone()) },
         Asks::Reschedule { due } => history::Asks::Reschedule { due: *due },
         Asks::Cancel => history::Asks::Cancel,
         Asks::Nonsense => history::Asks::Nonsense,
@@ -91,5 +95,6 @@ fn called(call: &Call) -> Called {
         payload: call.payload.clone(),
         refused: false,
         broken_off: matches!(call.ended, Some((_, End::BrokenOff))),
+        parks: false,
     }
 }

@@ -134,6 +134,19 @@ impl Planned {
         Planned::event(at, queue, id, Asks::Schedule { due, payload: payload.to_owned() }, &event)
     }
 
+    /// A task for the sink that has one attempt.
+    pub(crate) fn fragile(at: i64, queue: &str, id: &str, payload: &str) -> Planned {
+        let event = format!(
+            r#"{{"queue":"{queue}","id":"{id}","handler":"sink","retry":{{"max_attempts":1}},"payload":{payload}}}"#
+        );
+        Planned::event(at, queue, id, Asks::Fragile { payload: payload.to_owned() }, &event)
+    }
+
+    pub(crate) fn redrive(at: i64, queue: &str, id: &str, payload: &str) -> Planned {
+        let event = format!(r#"{{"type":"redrive","queue":"{queue}","id":"{id}","payload":{payload}}}"#);
+        Planned::event(at, queue, id, Asks::Redrive { payload: payload.to_owned() }, &event)
+    }
+
     pub(crate) fn reschedule(at: i64, queue: &str, id: &str, due: i64) -> Planned {
         let when = clock::rfc3339(due);
         let event = format!(r#"{{"type":"reschedule","queue":"{queue}","id":"{id}","due_at":"{when}"}}"#);

@@ -9,6 +9,10 @@ use serde::{Deserialize, Serialize};
 pub(crate) enum Asks {
     /// A task, due then (milliseconds after 1970), or when it is appended.
     Schedule { due: Option<i64>, payload: String },
+    /// A task, due when it is appended, that has one attempt: it may end dead.
+    Fragile { payload: String },
+    /// That it runs again, with this.
+    Redrive { payload: String },
     /// Another due time for it.
     Reschedule { due: i64 },
     /// That it does not run.

@@ -11,6 +11,8 @@ mod cancels;
 mod checker;
 mod client;
 mod clock;
+mod dead;
+mod gates;
 mod instance;
 mod ledger;
 mod poison;

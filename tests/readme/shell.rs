@@ -67,7 +67,11 @@ impl Shell {
 
     fn command(&self, text: &str) -> Command {
         let text = self.replaced.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to));
-        let mut command = Command::new("bash");
+        // Whoever runs the tests in the background may have left Ctrl-C ignored, and children would have it so.
+        let mut command = Command::new(if cfg!(target_os = "linux") { "env" } else { "bash" });
+        if cfg!(target_os = "linux") {
+            command.args(["--default-signal=INT", "bash"]);
+        }
         command.args(["-euo", "pipefail", "-c", &text]).current_dir(self.dir.path()).stdin(Stdio::null());
         for (name, _) in
             std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"DUELINE_"))

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dueline::engine::{CallEnd, CallOrder, Input};
-use dueline::model::{AttemptToken, Outcome, Payload, QueueName};
+use dueline::model::{AttemptToken, OnFailure, Outcome, Payload, QueueName};
 use dueline::planted;
 
 use crate::ledger::{BASE, Call};
@@ -123,6 +123,7 @@ impl World {
             refused: ended.is_some(),
             ended,
             broken_off: false,
+            parks: order.content.on_failure == OnFailure::Park,
         }
     }
 

@@ -64,6 +64,8 @@ fn asked(append: &Append) -> plain::Asked {
         }
         Asked::Cancel => plain::Asks::Cancel,
         Asked::Reschedule => plain::Asks::Reschedule { due: at },
+        Asked::Redrive => plain::Asks::Redrive { payload: append.payload.map(|number| number.to_string()) },
+        Asked::Abort => plain::Asks::Abort,
         Asked::Garbage => plain::Asks::Nonsense,
     };
     plain::Asked {
@@ -106,6 +108,7 @@ fn called(call: &Call) -> plain::Called {
         payload: call.payload.to_string(),
         refused: call.refused,
         broken_off: call.broken_off,
+        parks: call.parks,
     }
 }
 
@@ -139,6 +142,10 @@ fn decided(decision: Decision) -> plain::Decided {
         Decision::Kept | Decision::Conflict => plain::Decided::Refused,
         Decision::Unknown => plain::Decided::Unknown,
         Decision::CancelledBefore => plain::Decided::CancelledBefore,
+        Decision::Redriven => plain::Decided::Redriven,
+        Decision::NotDead => plain::Decided::NotDead,
+        Decision::Aborted => plain::Decided::Aborted,
+        Decision::NotRunning => plain::Decided::NotRunning,
     }
 }
 

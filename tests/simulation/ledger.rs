@@ -16,6 +16,8 @@ pub(crate) enum Asked {
     },
     Cancel,
     Reschedule,
+    Redrive,
+    Abort,
     /// A record that is no event, or that has to be refused.
     Garbage,
 }
@@ -58,6 +60,8 @@ pub(crate) struct Call {
     pub(crate) ended: Option<(u64, Outcome)>,
     /// The owner broke it off.
     pub(crate) broken_off: bool,
+    /// Its queue does not wait for its next try.
+    pub(crate) parks: bool,
 }
 
 /// The answer on record for one event: the row of the highest epoch, and when a majority first had it.

@@ -12,6 +12,7 @@ mod log;
 mod many;
 mod nemesis;
 mod operation;
+mod people;
 mod perform;
 mod planted;
 mod quorum;

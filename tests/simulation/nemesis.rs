@@ -387,6 +387,7 @@ impl World {
     /// Ends every fault; from now on everything answers.
     pub(crate) fn heal_all(&mut self) {
         self.healing = true;
+        self.open_gates();
         self.store_away = false;
         self.guard_rail = false;
         (self.no_pages, self.refuses_answers) = (None, false);

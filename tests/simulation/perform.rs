@@ -1,7 +1,7 @@
 //! What a runtime does: performs the effects of an engine, and decides nothing.
 
 use dueline::engine::{Effect, Engine, Input, Observation};
-use dueline::model::{Boot, Shard};
+use dueline::model::{Boot, CloseReason};
 
 use crate::ledger::BASE;
 use crate::operation::{LogOp, StoreOp};
@@ -89,13 +89,22 @@ impl World {
                 self.grant(from, grants);
             }
             Effect::Call(order) => {
+                self.judge_call(from, &order);
                 let ms = self.way();
                 self.handlers.sent(from, order.token.sequence);
                 self.after(ms, Event::Call(from, order, self.now));
             }
             Effect::BreakOff(seq) => self.break_off(from, seq),
+            Effect::AskGates => {
+                let ms = self.way();
+                self.after(ms, Event::LookOnce(from.instance));
+            }
+            Effect::StopQueue { seq, key, .. } => {
+                let ms = self.way();
+                self.after(ms, Event::StopQueue(from, seq, key));
+            }
             Effect::Rejoin(cause) => self.rejoin(from.instance, cause),
-            Effect::Observe(observation) => self.observed(from.shard, &observation),
+            Effect::Observe(observation) => self.observed(from, &observation),
         }
     }
 
@@ -125,7 +134,8 @@ impl World {
         }
     }
 
-    fn observed(&mut self, shard: Shard, observation: &Observation) {
+    fn observed(&mut self, from: Addr, observation: &Observation) {
+        let shard = from.shard;
         match observation {
             Observation::Stopped(why) => {
                 self.ledger.wrongs.push(format!("shard {} stopped: {why}", shard.0));
@@ -134,7 +144,12 @@ impl World {
             Observation::LeaseLost(_) => self.ledger.count("lapse"),
             Observation::RepeatStart(_) => self.ledger.count("takeover with open attempt"),
             Observation::Decided(decision) => self.ledger.count(decision.word()),
-            Observation::Closed { reason, .. } => self.ledger.count(reason.word()),
+            Observation::Closed { reason, key, handler } => {
+                self.ledger.count(reason.word());
+                if *reason == CloseReason::Dropped {
+                    self.judge_drop(from, &key.queue, handler);
+                }
+            }
             Observation::AttemptEnded { outcome, .. } => self.ledger.count(outcome.word()),
             Observation::Rejected(reason) => self.ledger.count(reason.word()),
             Observation::Phase(..)

@@ -1,7 +1,15 @@
 //! Events that are rare and matter: the default seeds have to meet each of them, or the simulation has become too kind.
 
 /// Their names, as they are counted.
-pub(crate) const RARE: [&str; 90] = [
+pub(crate) const RARE: [&str; 98] = [
+    "queue stopped by a death",
+    "gate that pauses",
+    "gate that drops",
+    "dropped",
+    "redriven",
+    "not_dead",
+    "aborted",
+    "not_running",
     "takeover with open attempt",
     "unknown bump that applied",
     "unknown release that applied",

@@ -36,7 +36,7 @@ impl World {
             Row::LateQueue(row) if row.segment.number > 0 => {
                 self.ledger.count("list of late queues written anew");
             }
-            Row::Event(_) | Row::Fact(_) | Row::Payload(_) | Row::LateQueue(_) => {}
+            Row::Event(_) | Row::Fact(_) | Row::Payload(_) | Row::LateQueue(_) | Row::DeadLetter(_) => {}
         }
         let Row::Fact(FactRow { shard, place, fact: Fact::Started(started) }) = row else { return };
         let history = self.ledger.places.entry((*shard, *place)).or_default();
@@ -61,8 +61,11 @@ impl World {
                 if !matches!(fact, Fact::Started(_)) {
                     self.turn(*shard, *place);
                 }
+                if let Fact::Ended(ended) = fact {
+                    self.judge_death(*shard, *place, ended);
+                }
             }
-            Row::Payload(_) | Row::Pointer(_) | Row::LateQueue(_) => {}
+            Row::Payload(_) | Row::Pointer(_) | Row::LateQueue(_) | Row::DeadLetter(_) => {}
         }
     }
 

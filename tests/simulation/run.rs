@@ -53,6 +53,7 @@ pub(crate) fn run_with(seed: u64, setup: Setup, planted: Option<Plant>) -> Run {
     }
     let until = world.now + 3_000;
     world.run_until(until);
+    world.judge_letters();
     plant::set(None);
     let history = history::of(&world.ledger);
     let report = check(&history, &slack);

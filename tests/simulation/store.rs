@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use dueline::engine::KeyLookup;
 use dueline::model::{
-    Epoch, EventRow, Fact, FactRow, LateQueueRow, OwnerRow, Place, PointerPage, PointerRange, Progress, Row,
-    Segment, Shard, TaskKey, Version,
+    DeadLetterRow, Died, Epoch, EventRow, Fact, FactRow, LateQueueRow, OwnerRow, Place, PointerPage,
+    PointerRange, Progress, Row, Segment, Shard, TaskKey, Version,
 };
 use dueline::planted;
 
@@ -37,6 +37,7 @@ pub(crate) struct Store {
     events: BTreeMap<TaskKey, BTreeMap<EventKey, Cell<EventRow>>>,
     payloads: BTreeMap<(Shard, Place), Cell<Arc<[u8]>>>,
     progress: BTreeMap<(Shard, Epoch), Cell<Progress>>,
+    dead_letters: BTreeMap<(Shard, Died), Cell<DeadLetterRow>>,
     late: Lates,
     /// Rows that a read repair brought to a quorum.
     pub(crate) repaired: Vec<Row>,
@@ -81,6 +82,10 @@ impl Store {
             }
             Row::Pointer(row) => self.late.put_pointer(row, stamp, on),
             Row::LateQueue(row) => self.late.put_list_row(row, stamp, on),
+            Row::DeadLetter(row) => {
+                let cell = self.dead_letters.entry((row.shard, row.died())).or_default();
+                cell.put(stamp, row.clone(), on)
+            }
         }
     }
 
@@ -180,6 +185,13 @@ impl Store {
         rows.get(cell::QUORUM as usize - 1)?.cloned()
     }
 
+    /// Whether any replica has a dead letter of a place.
+    pub(crate) fn has_letter(&self, shard: Shard, place: Place) -> bool {
+        let is_it = |(of, died): &(Shard, Died)| *of == shard && died.version == place.version;
+        let mut letters = self.dead_letters.iter().filter(|(at, _)| is_it(at));
+        letters.any(|(_, cell)| cell.read(ALL).is_some())
+    }
+
     /// Everything any replica has of a place.
     pub(crate) fn known(&self, shard: Shard, place: Place) -> Vec<&FactRow> {
         let cells = self.due.get(&(shard, place)).into_iter().flat_map(BTreeMap::values);
@@ -193,6 +205,7 @@ impl Store {
         self.due.values_mut().flat_map(BTreeMap::values_mut).for_each(|cell| cell.wipe(replica));
         self.events.values_mut().flat_map(BTreeMap::values_mut).for_each(|cell| cell.wipe(replica));
         self.payloads.values_mut().for_each(|cell| cell.wipe(replica));
+        self.dead_letters.values_mut().for_each(|cell| cell.wipe(replica));
         self.progress.values_mut().for_each(|cell| cell.wipe(replica));
         self.late.wipe(replica);
     }
@@ -215,6 +228,9 @@ impl Store {
             }
         }
         for cell in self.payloads.values_mut() {
+            cell.spread(from, to);
+        }
+        for cell in self.dead_letters.values_mut() {
             cell.spread(from, to);
         }
         for cell in self.progress.values_mut() {

@@ -8,6 +8,7 @@ pub(crate) fn of_input(input: &Input) -> &'static str {
         Input::Revoked => "revoked",
         Input::Lost => "lost",
         Input::Budget(_) => "budget",
+        Input::Gates(..) => "gates",
         Input::OwnerRead(_) => "owner read",
         Input::Bumped(_) => "bumped",
         Input::Released(_) => "released",
@@ -26,6 +27,7 @@ pub(crate) fn of_input(input: &Input) -> &'static str {
         Input::Produced(..) => "produced",
         Input::Slots(..) => "slots",
         Input::CallEnded(..) => "call ended",
+        Input::QueueStopped(..) => "queue stopped",
         Input::Tick => "tick",
         Input::ClockJumped => "clock jumped",
     }
@@ -56,6 +58,8 @@ pub(crate) fn of_effect(effect: &Effect) -> &'static str {
         Effect::FreeSlots(..) => "free slots",
         Effect::Call(_) => "call",
         Effect::BreakOff(_) => "break off",
+        Effect::AskGates => "ask gates",
+        Effect::StopQueue { .. } => "stop queue",
         Effect::Rejoin(_) => "rejoin",
         Effect::Observe(_) => "observe",
     }

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use dueline::model::{
-    Due, Event as Asking, HandlerName, Misfire, OnConflict, Origin, Payload, QueueName, RejectReason,
-    Rejection, Shard, TaskContent, TaskId, TaskKey, Verb, Wall, home_shard,
+    Due, Event as Asking, HandlerName, Misfire, OnConflict, OnDead, OnFailure, Origin, Payload, QueueName,
+    Redrive, RejectReason, Rejection, Shard, TaskContent, TaskId, TaskKey, Verb, Wall, home_shard,
 };
 
 use crate::handlers::{UNSTORABLE, payload};
@@ -23,7 +23,10 @@ pub(crate) fn handler(number: u64) -> HandlerName {
     HandlerName::new(&format!("h{number}")).expect("a short name")
 }
 
-fn queue(number: u64) -> QueueName {
+/// The collection that some tasks are of.
+pub(crate) const COLLECTION: &str = "c";
+
+pub(crate) fn queue(number: u64) -> QueueName {
     QueueName::new(&format!("q{number}")).expect("a short name")
 }
 
@@ -43,6 +46,8 @@ pub(crate) struct Workload {
     numbers: u64,
     used: Vec<Used>,
     same_instant: i64,
+    /// Some tasks stop their queue when they die: there are people who let it go on.
+    stops: bool,
 }
 
 /// A record to be sent.
@@ -54,8 +59,9 @@ pub(crate) struct Sending {
 }
 
 impl Workload {
-    pub(crate) fn new(setup: &Setup, seed: u64) -> Workload {
-        Workload { rng: Rng::new(seed), queues: setup.queues, numbers: 0, used: Vec::new(), same_instant: 0 }
+    pub(crate) fn new(setup: &Setup, seed: u64, stops: bool) -> Workload {
+        let (rng, queues) = (Rng::new(seed), setup.queues);
+        Workload { rng, queues, numbers: 0, used: Vec::new(), same_instant: 0, stops }
     }
 
     fn number(&mut self) -> u64 {
@@ -100,6 +106,19 @@ impl Workload {
     /// A task gets another due time.
     pub(crate) fn reschedule(&mut self, now: u64, key: &TaskKey) -> Sending {
         self.on(now, Some(key.queue.clone()), key.id.clone(), Asked::Reschedule)
+    }
+
+    /// A task runs again, at times with another payload, or its attempt is broken off.
+    pub(crate) fn of_person(&mut self, now: u64, key: &TaskKey, asked: Asked, is_edited: bool) -> Sending {
+        let mut sending = self.on(now, Some(key.queue.clone()), key.id.clone(), asked);
+        if let Verb::Redrive(redrive) = &mut sending.event.verb
+            && is_edited
+        {
+            let number = self.number();
+            redrive.payload = Some(payload(number, 0));
+            sending.payload = Some(number);
+        }
+        sending
     }
 
     /// An event with a row that the store does not take: small, and of an id of its own; or large, and of one that is in use,
@@ -166,6 +185,8 @@ impl Workload {
             Verb::Schedule(_, content) => Asked::Schedule { may_lapse: may_lapse(content) },
             Verb::Cancel => Asked::Cancel,
             Verb::Reschedule(_) => Asked::Reschedule,
+            Verb::Redrive(_) => Asked::Redrive,
+            Verb::Abort => Asked::Abort,
         };
         Sending { event, asked, payload }
     }
@@ -189,6 +210,8 @@ impl Workload {
     fn on(&mut self, now: u64, queue: Option<QueueName>, id: TaskId, asked: Asked) -> Sending {
         let verb = match asked {
             Asked::Reschedule => Verb::Reschedule(self.due(now)),
+            Asked::Redrive => Verb::Redrive(Redrive { due: Due::Now, payload: None }),
+            Asked::Abort => Verb::Abort,
             Asked::Schedule { .. } | Asked::Cancel | Asked::Garbage => Verb::Cancel,
         };
         Sending { event: self.event(queue, Some(id), verb), asked, payload: None }
@@ -241,7 +264,7 @@ impl Workload {
             handler: handler(self.rng.below(HANDLERS)),
             payload: payload(number, large),
             priority: self.rng.below(10) as u8,
-            collection: None,
+            collection: number.is_multiple_of(5).then(|| COLLECTION.into()),
             timeout_ms: match self.rng.below(100) {
                 0..=46 => None,
                 47..=94 => Some(self.rng.range(1_500, 12_000)),
@@ -251,6 +274,8 @@ impl Workload {
             misfire: if self.rng.chance(30) { Misfire::Skip } else { Misfire::Run },
             misfire_grace_ms: 2_000,
             on_conflict,
+            on_failure: if self.stops && number % 6 == 1 { OnFailure::Park } else { OnFailure::Block },
+            on_dead: if self.stops && number.is_multiple_of(7) { OnDead::Stop } else { OnDead::Continue },
             retry: None,
             labels: BTreeMap::new(),
             created_by: None,

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use dueline::engine::{Budget, CallOrder, Engine, Input, Options, Policy, Pool};
-use dueline::model::{Boot, HandlerName, Now, Progress, RetryPolicy, Row, Shard, Wall};
+use dueline::model::{Boot, HandlerName, Now, Progress, RetryPolicy, Row, Shard, Target, TaskKey, Wall};
 use dueline::planted;
 
 use crate::group::Group;
@@ -17,6 +17,7 @@ use crate::ledger::{BASE, Ledger};
 use crate::log::Log;
 use crate::nemesis::Fault;
 use crate::operation::{LogOp, StoreOp};
+use crate::people::{Known, People};
 use crate::setup::Setup;
 use crate::store::Store;
 use crate::store::cell::Mask;
@@ -63,6 +64,16 @@ pub(crate) enum Event {
     Join(usize, u32),
     Fault(Fault),
     Heal(Fault),
+    /// Somebody sets a gate.
+    Operate,
+    /// Somebody has a task run again, or breaks one off.
+    Intervene,
+    ClearGate(Target, &'static str),
+    /// A task dies that stops its queue.
+    StopQueue(Addr, u64, TaskKey),
+    LookAtGates(usize),
+    /// An instance looks at once.
+    LookOnce(usize),
 }
 
 /// One instance.
@@ -82,6 +93,7 @@ pub(crate) struct Instance {
     pub(crate) dc: usize,
     pub(crate) engines: BTreeMap<Shard, Engine>,
     pub(crate) pool: Pool,
+    pub(crate) gates: Known,
     pub(crate) readings: BTreeMap<Shard, Reading>,
     /// What its client believes it has.
     pub(crate) believes: BTreeSet<Shard>,
@@ -135,6 +147,7 @@ pub(crate) struct World {
     pub(crate) group: Group,
     pub(crate) handlers: Handlers,
     pub(crate) workload: Workload,
+    pub(crate) people: People,
     pub(crate) instances: Vec<Instance>,
     pub(crate) ledger: Ledger,
     pub(crate) healing: bool,
@@ -153,7 +166,8 @@ impl World {
         let instances = (0..setup.instances).map(one).collect();
         let mut store = Store::default();
         store.nodes.skew(&mut rng, setup.node_skew_ms);
-        let workload = Workload::new(&setup, rng.draw());
+        let people = People::new(seed, 250);
+        let workload = Workload::new(&setup, rng.draw(), people.are_there);
         World {
             now: 0,
             sequence: 0,
@@ -167,6 +181,7 @@ impl World {
             group: Group::default(),
             handlers: Handlers::default(),
             workload,
+            people,
             instances,
             ledger: Ledger::default(),
             healing: false,
@@ -187,6 +202,7 @@ impl World {
         }
         self.after(1_000, Event::Produce);
         self.after(500, Event::Coordinate);
+        self.begin_people();
         for (at, fault) in crate::nemesis::plan(&self.setup, &mut self.rng) {
             self.after(at, Event::Fault(fault));
         }
@@ -245,12 +261,12 @@ impl World {
             Event::Send(records) => self.send(records),
             Event::Coordinate => self.coordinate(),
             Event::Assign(to) => {
-                if self.reaches(to, || Event::Assign(to)) {
+                if self.reaches(to, || Event::Assign(to)) && self.takes(to, || Event::Assign(to)) {
                     self.assign(to);
                 }
             }
             Event::Revoke(to) => {
-                if self.reaches(to, || Event::Revoke(to)) {
+                if self.reaches(to, || Event::Revoke(to)) && self.takes(to, || Event::Revoke(to)) {
                     self.instances[to.instance].believes.remove(&to.shard);
                     self.watch_revoke(to);
                     self.give(to, Input::Revoked);
@@ -259,6 +275,7 @@ impl World {
             }
             Event::Lose(to) => {
                 if self.reaches(to, || Event::Lose(to))
+                    && self.takes(to, || Event::Lose(to))
                     && self.instances[to.instance].believes.remove(&to.shard)
                 {
                     self.give(to, Input::Lost);
@@ -267,6 +284,12 @@ impl World {
             Event::Join(instance, life) => self.join(instance, life),
             Event::Fault(fault) => self.strike(fault),
             Event::Heal(fault) => self.heal(fault),
+            Event::Operate => self.operate(),
+            Event::Intervene => self.intervene(),
+            Event::ClearGate(target, name) => self.clear_gate(target, name),
+            Event::StopQueue(from, seq, key) => self.stop_queue(from, seq, key),
+            Event::LookAtGates(instance) => self.look_at_gates(instance),
+            Event::LookOnce(instance) => self.look_once(instance),
         }
     }
 
@@ -285,6 +308,15 @@ impl World {
             return false;
         }
         true
+    }
+
+    /// Changes of the assignment wait until an instance knows the gates.
+    fn takes(&mut self, to: Addr, event: impl FnOnce() -> Event) -> bool {
+        let takes = self.knows_gates(to.instance);
+        if !takes {
+            self.after(300, event());
+        }
+        takes
     }
 
     pub(crate) fn hold(&mut self, instance: usize, event: Event) {
@@ -315,6 +347,9 @@ impl World {
             let engine = Engine::new(self.options(to));
             self.instances[to.instance].engines.insert(to.shard, engine);
             self.give(to, Input::Budget(Budget { tasks: self.setup.budget, ..Budget::default() }));
+            if let Some((closed, asked_at)) = self.closed_for(to.instance) {
+                self.give(to, Input::Gates(closed, asked_at));
+            }
         }
         self.give(to, Input::Assigned { owner });
     }
@@ -326,7 +361,14 @@ impl World {
     fn options(&self, to: Addr) -> Options {
         let policy = Policy {
             timeout_ms: HANDLER_TIMEOUT_MS,
-            retry: RetryPolicy { max_attempts: 4, initial_ms: 400, factor: 2.0, max_ms: 5_000, jitter: 0.2 },
+            retry: RetryPolicy {
+                max_attempts: 4,
+                initial_ms: 400,
+                factor: 2.0,
+                max_ms: 5_000,
+                jitter: 0.2,
+                max_age_ms: None,
+            },
             ..Policy::default()
         };
         let policies = (0..crate::workload::HANDLERS).map(|n| (crate::workload::handler(n), policy));
@@ -341,7 +383,7 @@ impl World {
         }
     }
 
-    fn clock(&self, instance: usize) -> Now {
+    pub(crate) fn clock(&self, instance: usize) -> Now {
         let instance = &self.instances[instance];
         let boot = instance.boot + self.now - instance.stalled;
         let stepped = boot.saturating_add_signed(instance.step);
@@ -443,6 +485,7 @@ impl Instance {
             dc: 0,
             engines: BTreeMap::new(),
             pool: Pool::new(limits, 2),
+            gates: Known::default(),
             readings: BTreeMap::new(),
             believes: BTreeSet::new(),
             timers: BTreeMap::new(),

@@ -34,6 +34,7 @@ fn call(id: &str, token: [u64; 3]) -> Called {
         payload: "{}".to_owned(),
         refused: false,
         broken_off: false,
+        parks: false,
     }
 }
 

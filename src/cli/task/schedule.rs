@@ -10,7 +10,9 @@ use crate::cli::Exit;
 use crate::cli::client::Client;
 use crate::cli::output::Format;
 use crate::model::limits::EVENT_BYTES_MAX;
-use crate::wire::event::request::{Misfire, OnConflict, Request, Retry, ScheduleRequest, encode};
+use crate::wire::event::request::{
+    Misfire, OnConflict, OnDead, OnFailure, Request, Retry, ScheduleRequest, encode,
+};
 
 /// Schedule a task.
 #[derive(Debug, clap::Args)]
@@ -60,6 +62,12 @@ pub(in crate::cli) struct Args {
     /// What this does to an unfinished task of the id with other content. Default: replace.
     #[arg(long, value_enum)]
     on_conflict: Option<OnConflictWord>,
+    /// What its failure does to its queue: with `park` it waits aside for its next try. Default: block.
+    #[arg(long, value_enum)]
+    on_failure: Option<OnFailureWord>,
+    /// What its death does to its queue: `stop` halts it until a person resumes it. Default: continue.
+    #[arg(long, value_enum)]
+    on_dead: Option<OnDeadWord>,
     /// A label; may be given several times.
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
@@ -91,6 +99,18 @@ enum OnConflictWord {
     Replace,
     Keep,
     Reject,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum OnFailureWord {
+    Block,
+    Park,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum OnDeadWord {
+    Continue,
+    Stop,
 }
 
 pub(super) async fn run(client: &Client, format: Format, args: Args) -> anyhow::Result<()> {
@@ -127,6 +147,14 @@ fn request(args: Args) -> anyhow::Result<ScheduleRequest> {
             OnConflictWord::Replace => OnConflict::Replace,
             OnConflictWord::Keep => OnConflict::Keep,
             OnConflictWord::Reject => OnConflict::Reject,
+        }),
+        on_failure: args.on_failure.map(|word| match word {
+            OnFailureWord::Block => OnFailure::Block,
+            OnFailureWord::Park => OnFailure::Park,
+        }),
+        on_dead: args.on_dead.map(|word| match word {
+            OnDeadWord::Continue => OnDead::Continue,
+            OnDeadWord::Stop => OnDead::Stop,
         }),
         labels: Some(labels).filter(|labels| !labels.is_empty()),
         created_by: args.created_by,

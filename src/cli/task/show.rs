@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::cli::client::read;
+use crate::cli::client::{Client, read, task_path};
+use crate::cli::output::{self, Format};
 
 /// What is shown, in this order.
 const SHOWN: [&str; 15] = [
@@ -28,11 +29,25 @@ const SHOWN: [&str; 15] = [
 ];
 const OF_OTHERS: [&str; 2] = ["payload", "result"];
 
+/// Shows a task.
+pub(in crate::cli) async fn run(
+    client: &Client,
+    format: Format,
+    queue: &str,
+    id: &str,
+) -> anyhow::Result<()> {
+    let text = client.get_text(&task_path(queue, id)?, &[]).await?;
+    match format {
+        Format::Text => output::text(&words(&text)?),
+        Format::Json | Format::Jsonl => output::text(&text),
+    }
+}
+
 /// The words for an answer.
 ///
 /// # Errors
 /// It is no task.
-pub(super) fn words(answer: &str) -> anyhow::Result<String> {
+fn words(answer: &str) -> anyhow::Result<String> {
     let task: BTreeMap<String, &RawValue> = read(answer)?;
     let mut lines = String::new();
     for name in SHOWN {

@@ -176,6 +176,9 @@ impl Engine {
         if let Some((place, mark)) = item.mark {
             self.show_mark(place, mark);
         }
+        if let Some(seq) = item.abort {
+            self.abort_if_running(seq);
+        }
         let Some(task) = item.task else { return };
         self.forget_facts(task.place);
         let cancelled = item.mark.is_some_and(|(place, _)| place == task.place);
@@ -205,7 +208,7 @@ impl Engine {
             return;
         }
         match status {
-            Status::Pending | Status::Queued => self.stop_marked(place, mark),
+            Status::Pending | Status::Queued | Status::Parked => self.stop_marked(place, mark),
             Status::Fetching => {
                 let handler = task.content.handler.clone();
                 self.lines.unused(&handler);

@@ -241,6 +241,7 @@ impl Batch {
         let item = &mut self.items[self.next];
         item.task = task;
         item.mark = plan.mark;
+        item.abort = plan.abort;
     }
 
     /// The rows to be written next: all at once, but payloads, marks and events first, in this order, when a place was lifted,

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::model::{
-    Event, Generation, MarkKind, Origin, Place, RejectReason, Rejection, Shard, TaskContent, TaskKey, Verb,
-    Wall, home_shard, limits,
+    Event, Generation, MarkKind, Origin, Payload, Place, RejectReason, Rejection, Shard, TaskContent,
+    TaskKey, Verb, Wall, home_shard, limits,
 };
 
 use super::super::input::Incoming;
@@ -42,14 +42,16 @@ pub(super) struct Item {
     pub(super) forward_to: Option<Shard>,
     pub(super) task: Option<ShownTask>,
     pub(super) mark: Option<(Place, MarkKind)>,
+    /// The call that is broken off when this is visible.
+    pub(super) abort: Option<u64>,
 }
 
 impl Item {
     pub(super) fn of(record: Incoming, ground: &Ground) -> Item {
         let may_be_replayed = record.offset < ground.decided_to;
         let (rejection, forward_to) = (None, None);
-        let mut item =
-            Item { record, key: None, may_be_replayed, rejection, forward_to, task: None, mark: None };
+        let (task, mark, abort) = (None, None, None);
+        let mut item = Item { record, key: None, may_be_replayed, rejection, forward_to, task, mark, abort };
         let (event, origin) = match &item.record.decoded {
             Ok(decoded) => decoded,
             Err(rejection) => {
@@ -100,6 +102,9 @@ impl Item {
     pub(super) fn is_unsure(&self) -> bool {
         let payload_bytes = match &self.record.decoded {
             Ok((Event { verb: Verb::Schedule(_, content), .. }, _)) => content.payload.len(),
+            Ok((Event { verb: Verb::Redrive(redrive), .. }, _)) => {
+                redrive.payload.as_ref().map_or(0, Payload::len)
+            }
             Ok(_) | Err(_) => 0,
         };
         payload_bytes.max(self.record.bytes) > limits::PAYLOAD_INLINE_BYTES_MAX

@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use crate::model::{Fact, FactRow, Payload, Place, TaskContent, TaskKey, Verb, Version};
+use crate::model::{
+    Fact, FactRow, Payload, Place, Redrive, TaskContent, TaskKey, TaskState, Verb, Version, Wall,
+};
 
 use super::super::Engine;
 use super::super::decide::{Known, Live, Plan, decide, stands};
@@ -27,12 +29,18 @@ impl Engine {
             Some(current) if recorded.is_none() => self.live_for(batch, version, current.place)?,
             Some(_) | None => Live::Finished,
         };
+        // Who breaks off asks for it; a search through all calls is spared to every other event.
+        let calling = newest
+            .and_then(|row| row.current)
+            .filter(|_| matches!(event.verb, Verb::Abort))
+            .and_then(|current| self.attempts.running_at(current.place));
         let known = Known {
             version,
             appended: if planted!(PlaceFromTheClock) { self.now.wall } else { item.record.appended },
             asked: item.origin().map_or(item.record.appended, |origin| origin.appended),
             newest,
             live,
+            calling,
             watermark: self.commit.watermark(),
             repeat_window_ms: self.options.repeat_window_ms,
         };
@@ -42,7 +50,13 @@ impl Engine {
         };
         if let Some(task) = plan.task.as_mut().filter(|task| task.content.is_none()) {
             let from = newest.and_then(|row| row.current).map(|current| current.place);
-            task.content = from.map(|place| self.content_at(batch, place)).transpose()?.flatten();
+            let content = from.map(|place| self.content_at(batch, place)).transpose()?.flatten();
+            task.content = match &event.verb {
+                Verb::Redrive(redrive) => {
+                    content.map(|content| Arc::new(redriven(&content, redrive, task.due_at)))
+                }
+                _ => content,
+            };
         }
         if plan.task.as_ref().is_some_and(|task| task.content.is_none()) {
             plan.task = None;
@@ -55,6 +69,13 @@ impl Engine {
     fn live_for(&self, batch: &Batch, version: Version, place: Place) -> Result<Live, Need> {
         let (event, key) = batch.next_item().event_and_key();
         let live = self.live(batch, key, place)?;
+        if live == Live::Finished && matches!(event.verb, Verb::Redrive(_)) {
+            let rows = batch.facts.get(&place).ok_or(Need::Facts(place))?;
+            let folded = fold(rows.iter().map(|row| &row.fact), self.commit.applied_to());
+            let Next::Finished(state) = folded.next() else { return Ok(live) };
+            let is_closed = [TaskState::Dead, TaskState::Expired, TaskState::Skipped, TaskState::Dropped];
+            return Ok(if is_closed.contains(&state) { Live::Failed } else { live });
+        }
         if live != Live::Open || !matches!(event.verb, Verb::Reschedule(_)) {
             return Ok(live);
         }
@@ -68,7 +89,7 @@ impl Engine {
     pub(super) fn live(&self, batch: &Batch, key: &TaskKey, place: Place) -> Result<Live, Need> {
         if let Some(task) = self.window.get(place) {
             return Ok(match task.status {
-                Status::Pending | Status::Queued | Status::Fetching => Live::Stoppable,
+                Status::Pending | Status::Queued | Status::Parked | Status::Fetching => Live::Stoppable,
                 Status::Starting => return Err(Need::Record(place)),
                 Status::Ending if !self.attempts.has_open(place) => return Err(Need::Record(place)),
                 Status::Running | Status::Ending | Status::Held => Live::Open,
@@ -113,4 +134,11 @@ impl Engine {
             }
         }
     }
+}
+
+/// What a redriven task runs: what it ran before, or that with another payload; an expiry that is over counts no more.
+fn redriven(content: &TaskContent, redrive: &Redrive, due_at: Wall) -> TaskContent {
+    let payload = redrive.payload.clone().unwrap_or_else(|| content.payload.clone());
+    let expires_at = content.expires_at.filter(|at| *at > due_at);
+    TaskContent { payload, expires_at, ..content.clone() }
 }

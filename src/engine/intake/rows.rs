@@ -19,6 +19,7 @@ pub(super) fn version_of(row: &Row) -> Version {
         Row::Payload(row) => row.place.version,
         Row::Pointer(row) => row.pointer.version,
         Row::LateQueue(row) => Version(row.seq),
+        Row::DeadLetter(row) => row.place.version,
     }
 }
 

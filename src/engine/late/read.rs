@@ -197,8 +197,12 @@ impl Engine {
             self.load_task(rows, &PageNotes::default());
         }
         // An owner before may have gone on behind a task whose mark is still to be applied here.
-        let stands_first =
-            !matches!(fold(rows.iter().map(|row| &row.fact), Version::MAX).next(), Next::Finished(_));
+        // One that failed and waits aside holds up nothing: another behind it may be under way.
+        let next = fold(rows.iter().map(|row| &row.fact), Version::MAX).next();
+        let is_aside = matches!(next, Next::Run(_))
+            && self.window.get(place).is_some_and(|task| task.may_wait_aside())
+            && !planted!(AsideTakenForFirst);
+        let stands_first = !matches!(next, Next::Finished(_)) && !is_aside;
         let back = self.window.get_mut(place);
         let is_back = back.is_some();
         if let Some(task) = back {

@@ -6,8 +6,8 @@ use super::rig::{Rig, content, event};
 use crate::engine::decide::{Known, Live, decide};
 use crate::engine::{CallEnd, Input};
 use crate::model::{
-    Current, Decision, Due, Epoch, EventRow, Fact, MarkKind, OnConflict, Outcome, Place, QueueName, Row,
-    Shard, Started, TaskContent, TaskId, TaskKey, Verb, Version, Wall,
+    Current, Decision, Due, Epoch, EventRow, Fact, MarkKind, OnConflict, Outcome, Place, QueueName, Redrive,
+    Row, Shard, Started, TaskContent, TaskId, TaskKey, Verb, Version, Wall,
 };
 
 #[test]
@@ -233,6 +233,7 @@ fn known(newest: Option<&EventRow>, live: Live) -> Known<'_> {
         asked: Wall(5_000),
         newest,
         live,
+        calling: (live == Live::Open).then_some(7),
         watermark: Wall(100),
         repeat_window_ms: 60_000,
     }
@@ -251,6 +252,8 @@ fn decisions_follow_from_the_verb_and_the_state() {
         (schedule(OnConflict::Reject), Conflict, Conflict, Scheduled, Scheduled),
         (Verb::Cancel, Cancelled, TooLate, TooLate, TooLate),
         (Verb::Reschedule(Due::At(Wall(9_000))), Rescheduled, TooLate, TooLate, TooLate),
+        (Verb::Redrive(Redrive { due: Due::Now, payload: None }), NotDead, NotDead, NotDead, NotDead),
+        (Verb::Abort, NotRunning, Aborted, NotRunning, NotRunning),
     ];
     for (verb, stoppable, open, finished, cancelled) in table {
         let asked = event("q", "a", verb, 2);

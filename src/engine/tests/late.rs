@@ -3,7 +3,7 @@
 mod any;
 
 use super::rig::{Rig, content, event};
-use crate::engine::{CallEnd, Options};
+use crate::engine::{CallEnd, Options, Whose};
 use crate::model::{
     Decision, Due, Outcome, Place, Pointer, QueueName, Shard, TaskContent, TaskId, Verb, Version, Wall,
     limits,
@@ -28,6 +28,10 @@ fn blocked() -> CallEnd {
 
 fn name(text: &str) -> QueueName {
     QueueName::new(text).expect("a name")
+}
+
+fn whose(queue: &str) -> Whose {
+    Whose { queue: name(queue), handler: content().handler, collection: None }
 }
 
 /// A shard whose queue `q` has a blocked head and `count` tasks behind it, `t0` first.
@@ -63,7 +67,7 @@ fn tasks_behind_a_blocked_head_leave_memory_and_come_back_in_order() {
     let mut rig = behind_a_blocked_head(small(), 40);
     assert!(rig.engine.tasks_in_memory() <= 4, "{} in memory", rig.engine.tasks_in_memory());
     let last = rig.facts.keys().last().copied().expect("tasks are stored");
-    assert_eq!(rig.engine.explain(&name("q"), last), [crate::engine::Explanation::NotLoaded]);
+    assert_eq!(rig.engine.explain(&whose("q"), last), [crate::engine::Explanation::NotLoaded]);
     rig.schedule("r", "other", 0);
     assert_eq!(drain(&mut rig), ["other"], "another queue does not wait");
     until_called(&mut rig);

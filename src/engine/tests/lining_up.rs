@@ -68,7 +68,7 @@ proptest! {
         jitter in 0.0f64..1.0,
         random in 0.0f64..1.0,
     ) {
-        let policy = RetryPolicy { max_attempts: 10, initial_ms, factor, max_ms, jitter };
+        let policy = RetryPolicy { max_attempts: 10, initial_ms, factor, max_ms, jitter, max_age_ms: None };
         let full = policy.wait_ms(failures, 0.0);
         let drawn = policy.wait_ms(failures, random);
         prop_assert!(full <= max_ms);

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use crate::engine::{CallEnd, CallOrder, Effect, Engine, Failure, Incoming, Input, LogEnd, Options, Timing};
 use crate::model::{
-    Boot, Decision, Due, Event, EventRow, Fact, FactRow, HandlerName, LateQueueRow, Misfire, Now, OnConflict,
-    OwnerRow, OwnerUuid, Payload, Place, Pointer, PointerPage, PointerRange, Progress, QueueName,
-    RetryPolicy, Row, Shard, Standing, TaskContent, TaskId, TaskKey, Verb, Version, Wall, limits,
+    Boot, DeadLetterRow, Decision, Due, Event, EventRow, Fact, FactRow, HandlerName, LateQueueRow, Misfire,
+    Now, OnConflict, OnDead, OnFailure, OwnerRow, OwnerUuid, Payload, Place, Pointer, PointerPage,
+    PointerRange, Progress, QueueName, RetryPolicy, Row, Shard, Standing, TaskContent, TaskId, TaskKey, Verb,
+    Version, Wall, limits,
 };
 
 pub(super) const BASE: i64 = 1_000_000_000;
@@ -27,6 +28,9 @@ pub(super) struct Rig {
     pub(super) events: Vec<EventRow>,
     pub(super) pointers: BTreeMap<(QueueName, Standing), Pointer>,
     pub(super) late_queues: Vec<LateQueueRow>,
+    pub(super) dead_letters: Vec<DeadLetterRow>,
+    /// Queues that were to be stopped, and are not answered for.
+    pub(super) stopped_queues: Vec<(u64, QueueName)>,
     /// Change what engines are made with.
     pub(super) options: Options,
     /// Rows read from the store since this was last set.
@@ -93,6 +97,8 @@ impl Rig {
             options,
             pointers: BTreeMap::new(),
             late_queues: Vec::new(),
+            dead_letters: Vec::new(),
+            stopped_queues: Vec::new(),
             reads: 0,
             most_in_memory: 0,
             all_calls: Vec::new(),
@@ -178,7 +184,7 @@ impl Rig {
                 spins < 10_000,
                 "no time passes: {:?} {:?}",
                 self.engine.late,
-                self.engine.queues(None, 9)
+                self.engine.queues(None, false, 9)
             );
             self.ms = self.ms.max(at.0.saturating_sub(1));
             self.give(Input::Tick);
@@ -315,11 +321,15 @@ impl Rig {
                 self.stopped = true;
                 return None;
             }
+            Effect::StopQueue { seq, key, .. } => {
+                self.stopped_queues.push((seq, key.queue));
+                return None;
+            }
             Effect::Rejoin(_) => {
                 self.rejoins += 1;
                 return None;
             }
-            Effect::StopFetch | Effect::Commit(_) | Effect::Observe(_) => return None,
+            Effect::StopFetch | Effect::Commit(_) | Effect::AskGates | Effect::Observe(_) => return None,
         })
     }
 
@@ -350,7 +360,7 @@ impl Rig {
             }
             Row::Event(row) => self.refused_cancels && row.decision == Decision::Cancelled,
             Row::Payload(_) => self.refused_payloads,
-            Row::Fact(_) | Row::Pointer(_) | Row::LateQueue(_) => false,
+            Row::Fact(_) | Row::Pointer(_) | Row::LateQueue(_) | Row::DeadLetter(_) => false,
         }
     }
 
@@ -380,6 +390,7 @@ impl Rig {
                     self.pointers.insert((row.queue.clone(), row.pointer.standing()), row.pointer);
                 }
                 Row::LateQueue(row) => self.late_queues.push(row.clone()),
+                Row::DeadLetter(row) => self.dead_letters.push(row.clone()),
             }
         }
     }
@@ -497,12 +508,15 @@ pub(super) fn content() -> TaskContent {
         misfire: Misfire::Run,
         misfire_grace_ms: 0,
         on_conflict: OnConflict::Replace,
+        on_dead: OnDead::Continue,
+        on_failure: OnFailure::Block,
         retry: Some(RetryPolicy {
             max_attempts: 3,
             initial_ms: 1_000,
             factor: 2.0,
             max_ms: 60_000,
             jitter: 0.0,
+            max_age_ms: None,
         }),
         labels: BTreeMap::new(),
         created_by: None,

@@ -44,6 +44,9 @@ fn one_by_one(request: Request<'_>) -> Vec<(usize, Request<'_>)> {
         Request::LateQueues(rows) => {
             rows.into_iter().map(|row| (row.0, Request::LateQueues(vec![row]))).collect()
         }
+        Request::DeadLetters(rows) => {
+            rows.into_iter().map(|row| (row.0, Request::DeadLetters(vec![row]))).collect()
+        }
     }
 }
 
@@ -57,5 +60,6 @@ fn probe(request: &Request<'_>) -> Request<'static> {
             Request::Pointers(vec![(0, (PROBE_SHARD, PROBE_KEY.to_owned(), -1, 0, 0, 0))])
         }
         Request::LateQueues(_) => Request::LateQueues(vec![(0, (PROBE_SHARD, -1, 0, 0, "{}".to_owned()))]),
+        Request::DeadLetters(_) => Request::DeadLetters(vec![(0, (PROBE_SHARD, -1, 0, 0, "{}".to_owned()))]),
     }
 }

@@ -38,6 +38,10 @@ pub(super) struct Statements {
     pub(super) owner_insert: PreparedStatement,
     pub(super) owner_bump: PreparedStatement,
     pub(super) owner_release: PreparedStatement,
+    pub(super) dead_letter_insert: PreparedStatement,
+    pub(super) dead_letter_read: PreparedStatement,
+    pub(super) operation_read: PreparedStatement,
+    pub(super) operation_insert: PreparedStatement,
 }
 
 impl Statements {
@@ -94,6 +98,17 @@ impl Statements {
                 "UPDATE {}.shard_owner SET released_epoch = ?, wait_ms = ? WHERE shard = ? IF epoch = ? AND owner = ?",
             )
             .await?,
+            dead_letter_insert: row(
+                "INSERT INTO {}.dead_letter (shard, bucket, at, version, data) VALUES (?, ?, ?, ?, ?)",
+            )
+            .await?,
+            dead_letter_read: row(DEAD_LETTER_READ).await?,
+            operation_read: row("SELECT number, id, data FROM {}.operation WHERE part = 0 AND number > ?")
+                .await?,
+            operation_insert: cas(
+                "INSERT INTO {}.operation (part, number, id, data) VALUES (0, ?, ?, ?) IF NOT EXISTS",
+            )
+            .await?,
         })
     }
 }
@@ -112,6 +127,8 @@ const LATE_QUEUE_INSERT: &str =
     "INSERT INTO {}.late_queue (shard, epoch, number, seq, data) VALUES (?, ?, ?, ?, ?)";
 const LATE_QUEUE_READ: &str =
     "SELECT seq, data FROM {}.late_queue WHERE shard = ? AND epoch = ? AND number = ?";
+const DEAD_LETTER_READ: &str = "SELECT at, version, data FROM {}.dead_letter \
+     WHERE shard = ? AND bucket = ? AND (at, version) < (?, ?) AND (at) >= (?)";
 const INSTANCE_INSERT: &str = "INSERT INTO {}.instance (part, name, dc, advertise, version, started_at, seen_at) \
      VALUES (0, ?, ?, ?, ?, ?, ?)";
 const INSTANCE_READ: &str =

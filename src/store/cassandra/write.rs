@@ -18,8 +18,8 @@ use scylla::statement::batch::{Batch, BatchType};
 use scylla::statement::prepared::PreparedStatement;
 
 use super::singles::{number_column, shard_column, text};
-use super::{Layout, Shared, errors, late, refused};
-use crate::model::{EventRow, FactRow, LateQueueRow, PayloadRow, Pointer, PointerRow, Row};
+use super::{Layout, Shared, dead_letter, errors, late, refused};
+use crate::model::{DeadLetterRow, EventRow, FactRow, LateQueueRow, PayloadRow, Pointer, PointerRow, Row};
 use crate::store::Error;
 use crate::wire::row as codec;
 
@@ -47,6 +47,7 @@ pub(super) type PayloadColumns<'a> = (i32, i64, i64, &'a [u8]);
 pub(super) type PointerColumns = (i32, String, i64, i64, i64, i64);
 /// shard, epoch, number, seq, data
 pub(super) type LateQueueColumns = (i32, i64, i64, i64, String);
+pub(super) type DeadLetterColumns = (i32, i64, i64, i64, String);
 
 /// Rows that go to the server together, each with its index in the call.
 pub(super) enum Request<'a> {
@@ -55,6 +56,7 @@ pub(super) enum Request<'a> {
     Payload(usize, PayloadColumns<'a>),
     Pointers(Vec<(usize, PointerColumns)>),
     LateQueues(Vec<(usize, LateQueueColumns)>),
+    DeadLetters(Vec<(usize, DeadLetterColumns)>),
 }
 
 /// Writes all rows.
@@ -100,6 +102,7 @@ pub(super) async fn send(shared: &Shared, request: &Request<'_>) -> Result<(), E
         Request::Payload(_, columns) => send_row(shared, &statements.payload_insert, columns).await,
         Request::Pointers(rows) => send_rows(shared, &statements.late_insert, rows).await,
         Request::LateQueues(rows) => send_rows(shared, &statements.late_queue_insert, rows).await,
+        Request::DeadLetters(rows) => send_rows(shared, &statements.dead_letter_insert, rows).await,
     }
 }
 
@@ -143,6 +146,7 @@ fn answered(answer: QueryResult) {
 fn plan(layout: Layout, rows: &[Row]) -> Result<Vec<Request<'_>>, Error> {
     let mut partitions: BTreeMap<(i32, i64, i32), Vec<(usize, FactColumns)>> = BTreeMap::new();
     let mut lists: BTreeMap<(i32, i64, i64), Vec<(usize, LateQueueColumns)>> = BTreeMap::new();
+    let mut dead: BTreeMap<(i32, i64), Vec<(usize, DeadLetterColumns)>> = BTreeMap::new();
     let (mut events, mut pointers, mut requests) = (Vec::new(), Vec::new(), Vec::new());
     for (index, row) in rows.iter().enumerate() {
         match row {
@@ -158,6 +162,10 @@ fn plan(layout: Layout, rows: &[Row]) -> Result<Vec<Request<'_>>, Error> {
                 let columns = late_queue_columns(row)?;
                 lists.entry((columns.0, columns.1, columns.2)).or_default().push((index, columns));
             }
+            Row::DeadLetter(row) => {
+                let columns = dead_letter_columns(row)?;
+                dead.entry((columns.0, columns.1)).or_default().push((index, columns));
+            }
         }
     }
     for facts in partitions.into_values() {
@@ -168,6 +176,11 @@ fn plan(layout: Layout, rows: &[Row]) -> Result<Vec<Request<'_>>, Error> {
         let bytes = |row: &LateQueueColumns| row.4.len() + ROW_BYTES;
         let parts = split(rows, FACTS_ROWS_MAX, FACTS_BYTES_MAX, bytes);
         requests.extend(parts.into_iter().map(Request::LateQueues));
+    }
+    for rows in dead.into_values() {
+        let bytes = |row: &DeadLetterColumns| row.4.len() + ROW_BYTES;
+        let parts = split(rows, FACTS_ROWS_MAX, FACTS_BYTES_MAX, bytes);
+        requests.extend(parts.into_iter().map(Request::DeadLetters));
     }
     pointers.sort_by(|(_, one), (_, other)| one.cmp(other));
     let bytes = |row: &PointerColumns| row.1.len() + ROW_BYTES;
@@ -227,6 +240,12 @@ fn late_queue_columns(row: &LateQueueRow) -> Result<LateQueueColumns, Error> {
     let (epoch, number) = (number_column(row.segment.epoch.0)?, number_column(row.segment.number)?);
     let data = text(codec::encode_late_queue(row))?;
     Ok((shard_column(row.shard), epoch, number, number_column(row.seq)?, data))
+}
+
+fn dead_letter_columns(row: &DeadLetterRow) -> Result<DeadLetterColumns, Error> {
+    let data = text(codec::encode_dead_letter(row))?;
+    let (bucket, version) = (dead_letter::bucket_of(row.at), number_column(row.place.version.0)?);
+    Ok((shard_column(row.shard), bucket, row.at.0, version, data))
 }
 
 fn event_columns(row: &EventRow) -> Result<EventColumns, Error> {

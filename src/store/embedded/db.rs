@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! <dir>/dueline.lock   the exclusive lock, with the holder's process id
-//! <dir>/db/            fjall: tables due, task_event, payload, late, late_queue, log, meta and one journal for all of them
+//! <dir>/db/            fjall: tables due, task_event, payload, late, late_queue, dead_letter, log, meta and one journal for all of them
 //! ```
 //! Reads go straight to the tables from any thread. Writes go to the one writer thread ([`super::writer`]). The
 //! database closes, and gives its lock back, when the last handle is dropped: everything answered is on disk before.
@@ -162,6 +162,8 @@ pub(crate) enum Table {
     Late,
     /// Lists of late queues.
     LateQueue,
+    /// Dead letters.
+    DeadLetter,
     /// Records of all topics.
     Log,
     /// The small rows.
@@ -183,6 +185,8 @@ pub(crate) struct Tables {
     pub(super) late: Keyspace,
     /// `late_queue`.
     pub(super) late_queue: Keyspace,
+    /// `dead_letter`.
+    pub(super) dead_letter: Keyspace,
     /// `log`.
     pub(crate) log: Keyspace,
     /// `meta`.
@@ -205,6 +209,7 @@ impl Tables {
             payload: table("payload")?,
             late: table("late")?,
             late_queue: table("late_queue")?,
+            dead_letter: table("dead_letter")?,
             log: table("log")?,
             meta: table("meta")?,
             database: database.clone(),
@@ -220,6 +225,7 @@ impl Tables {
             Table::Payload => &self.payload,
             Table::Late => &self.late,
             Table::LateQueue => &self.late_queue,
+            Table::DeadLetter => &self.dead_letter,
             Table::Log => &self.log,
             Table::Meta => &self.meta,
         }
@@ -233,9 +239,9 @@ impl Tables {
     }
 
     /// All of them.
-    pub(super) fn all(&self) -> [&Keyspace; 7] {
-        let Tables { due, task_event, payload, late, late_queue, log, meta, .. } = self;
-        [due, task_event, payload, late, late_queue, log, meta]
+    pub(super) fn all(&self) -> [&Keyspace; 8] {
+        let Tables { due, task_event, payload, late, late_queue, dead_letter, log, meta, .. } = self;
+        [due, task_event, payload, late, late_queue, dead_letter, log, meta]
     }
 }
 

@@ -7,13 +7,14 @@
 //!             key text  | 0x00 | not version u64 | not epoch u64        newest first, highest epoch first
 //! late        shard u32 | queue percent-encoded | 0x00 | due_at i64 | version u64
 //! late_queue  shard u32 | epoch u64 | number u64 | seq u64
+//! dead_letter shard u32 | not at i64 | not version u64                  newest first
 //! meta        tag u8    | what the tag says
 //! ```
 //! Signed times have their sign bit turned, so that negative ones order before the rest.
 
 use crate::model::{
-    Epoch, EventRow, Fact, FactRow, LateQueueRow, Place, QueueName, Segment, Shard, Standing, TaskKey,
-    Version, Wall,
+    DeadLetterRow, Died, Epoch, EventRow, Fact, FactRow, LateQueueRow, Place, QueueName, Segment, Shard,
+    Standing, TaskKey, Version, Wall,
 };
 use crate::wire::row;
 
@@ -32,6 +33,8 @@ pub(crate) mod tag {
     pub(crate) const FIRST_OFFSET: u8 = b'f';
     /// An instance, by name.
     pub(crate) const INSTANCE: u8 = b'i';
+    /// An operation, by number.
+    pub(crate) const OPERATION: u8 = b'O';
     /// An owner row, by shard.
     pub(crate) const OWNER: u8 = b'o';
     /// A progress row, by shard.
@@ -166,6 +169,31 @@ pub(crate) fn meta(tag: u8, rest: &[u8]) -> Vec<u8> {
     key.push(tag);
     key.extend_from_slice(rest);
     key
+}
+
+/// Bytes of a key of `dead_letter`.
+const DEAD_LETTER_KEY_BYTES: usize = 20;
+
+/// The key of a dead letter.
+pub(super) fn dead_letter(row: &DeadLetterRow) -> [u8; DEAD_LETTER_KEY_BYTES] {
+    dead_letters_from(row.shard, row.died())
+}
+
+/// The key of what stands there in `dead_letter`.
+pub(super) fn dead_letters_from(shard: Shard, died: Died) -> [u8; DEAD_LETTER_KEY_BYTES] {
+    let mut key = [0; DEAD_LETTER_KEY_BYTES];
+    key[..4].copy_from_slice(&shard.0.to_be_bytes());
+    key[4..12].copy_from_slice(&ordered(died.at).map(|byte| !byte));
+    key[12..].copy_from_slice(&(!died.version.0).to_be_bytes());
+    key
+}
+
+/// What a key of `dead_letter` says; `None` = not such a key.
+pub(super) fn died(key: &[u8]) -> Option<Died> {
+    let key: [u8; DEAD_LETTER_KEY_BYTES] = key.try_into().ok()?;
+    let at: [u8; 8] = key[4..12].try_into().ok()?;
+    let version: [u8; 8] = key[12..].try_into().ok()?;
+    Some(Died { at: time(at.map(|byte| !byte)), version: Version(!u64::from_be_bytes(version)) })
 }
 
 /// The key of a shard's row in `meta`.

@@ -1,4 +1,4 @@
-//! The small rows: cluster, owner, progress, instance; how they are encoded, and the changes that compare them.
+//! The small rows: cluster, owner, progress, instance, operation; how they are encoded, and the changes that compare them.
 //!
 //! They are few (a handful a shard), so the writer keeps them in memory as of the last change staged and compares
 //! there. Readers read the table.
@@ -11,7 +11,7 @@ use super::codec::{Fields, Scan};
 use super::db::{Failure, Table, Tables};
 use super::keys::{self, tag};
 use super::writer::Batch;
-use crate::model::{Epoch, OwnerRow, OwnerUuid, Progress, Shard, Wall};
+use crate::model::{Epoch, Operation, OwnerRow, OwnerUuid, Progress, Shard, Wall};
 use crate::store::{Bump, Cluster, Instance};
 use crate::wire::row;
 
@@ -26,6 +26,8 @@ pub(super) struct Staged {
     owners: BTreeMap<Shard, OwnerRow>,
     /// Epoch and stamp of each shard's progress row.
     progress: BTreeMap<Shard, (Epoch, u64)>,
+    /// The number of the last operation.
+    operation: u64,
 }
 
 impl Staged {
@@ -43,6 +45,10 @@ impl Staged {
         for (shard, data) in shard_rows(tables, tag::PROGRESS)? {
             let (progress, stamp) = decode_progress(&data)?;
             staged.progress.insert(shard, (progress.epoch, stamp));
+        }
+        if let Some(guard) = tables.meta.prefix([tag::OPERATION]).next_back() {
+            let (key, _) = guard.into_inner().map_err(|e| Failure::of_read(&e))?;
+            staged.operation = operation_number(&key)?;
         }
         Ok(staged)
     }
@@ -142,6 +148,18 @@ impl Batch<'_> {
         self.staged.owners.insert(shard, row);
     }
 
+    /// Puts the next operation on record; one of another number is not taken.
+    pub(super) fn add_operation(&mut self, operation: &Operation) -> bool {
+        if operation.number != self.staged.operation + 1 {
+            return false;
+        }
+        self.staged.operation = operation.number;
+        let key = keys::meta(tag::OPERATION, &operation.number.to_be_bytes());
+        let data = Fields::new(VERSION).u128(operation.id).bytes(&row::encode_operation(operation)).done();
+        self.put(Table::Meta, key, data);
+        true
+    }
+
     /// Writes an instance's row.
     pub(super) fn beat(&mut self, instance: &Instance) {
         let key = keys::meta(tag::INSTANCE, instance.name.as_bytes());
@@ -185,6 +203,22 @@ pub(super) fn decode_owner(data: &[u8]) -> Result<OwnerRow, Failure> {
 
 fn encode_progress(progress: &Progress, stamp: u64) -> Vec<u8> {
     Fields::new(VERSION).u64(progress.epoch.0).u64(stamp).bytes(&row::encode_progress(progress)).done()
+}
+
+fn operation_number(key: &[u8]) -> Result<u64, Failure> {
+    let number = key.get(1..).and_then(|rest| <[u8; 8]>::try_from(rest).ok());
+    number.map(u64::from_be_bytes).ok_or_else(|| unreadable("key of an operation"))
+}
+
+/// An operation from its row.
+pub(super) fn decode_operation(key: &[u8], data: &[u8]) -> Result<Operation, Failure> {
+    fn read(data: &[u8]) -> Option<(u128, &[u8])> {
+        let mut scan = Scan::new(data, VERSION)?;
+        let fields = (scan.u128()?, scan.bytes()?);
+        scan.end(fields)
+    }
+    let (id, data) = read(data).ok_or_else(|| unreadable("operation"))?;
+    Ok(row::decode_operation(operation_number(key)?, id, data))
 }
 
 /// A progress row and its stamp from its data.

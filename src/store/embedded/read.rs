@@ -8,7 +8,10 @@ use fjall::{Keyspace, Slice as Bytes};
 use super::db::{Failure, Tables};
 use super::keys::{self, tag};
 use super::meta;
-use crate::model::{EventRow, FactRow, OwnerRow, Place, Progress, Shard, TaskKey, Version};
+use crate::model::{
+    DeadLetterRow, Died, EventRow, FactRow, Operation, OwnerRow, Place, Progress, Shard, TaskKey, Version,
+    Wall,
+};
 use crate::store::{Instance, Lookup, Slice};
 use crate::wire::row;
 
@@ -142,6 +145,47 @@ pub(super) fn owner(tables: &Tables, shard: Shard) -> Result<OwnerRow, Failure> 
         Some(data) => meta::decode_owner(&data),
         None => Ok(OwnerRow::default()),
     }
+}
+
+/// Dead letters from a time on that stand before `before`, newest first.
+pub(super) fn dead_letters(
+    tables: &Tables,
+    shard: Shard,
+    from: Wall,
+    before: Died,
+    rows_max: usize,
+) -> Result<Vec<DeadLetterRow>, Failure> {
+    let mut found = Vec::new();
+    let mut first = keys::dead_letters_from(shard, before).to_vec();
+    first.push(0);
+    let last = keys::dead_letters_from(shard, Died { at: from, version: Version(0) });
+    scan(&tables.dead_letter, &first, &after(&last), |key, data| {
+        if found.len() >= rows_max {
+            return Ok(ControlFlow::Break(()));
+        }
+        let died = keys::died(key).ok_or_else(|| Failure::Corrupt("key of dead_letter".to_owned()))?;
+        found.push(row::decode_dead_letter(shard, died, data).map_err(|error| unreadable(&error))?);
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(found)
+}
+
+/// The operations above a number, in order.
+pub(super) fn operations(
+    tables: &Tables,
+    after_number: u64,
+    rows_max: usize,
+) -> Result<Vec<Operation>, Failure> {
+    let mut operations = Vec::new();
+    let from = keys::meta(tag::OPERATION, &after_number.saturating_add(1).to_be_bytes());
+    scan(&tables.meta, &from, &after(&[tag::OPERATION]), |key, data| {
+        if operations.len() >= rows_max {
+            return Ok(ControlFlow::Break(()));
+        }
+        operations.push(meta::decode_operation(key, data)?);
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(operations)
 }
 
 /// All instances.

@@ -26,7 +26,8 @@ fn earliest_by_key<'a>(index: &Index<'a>) -> BTreeMap<(&'a str, &'a str), i64> {
         let ready = lines.iter().filter_map(|(_, line)| match &line.asks {
             Asks::Schedule { due, .. } => Some(due.unwrap_or(line.appended).max(line.appended)),
             Asks::Reschedule { due } => Some((*due).max(line.appended)),
-            Asks::Cancel | Asks::Nonsense => None,
+            Asks::Redrive { .. } => Some(line.appended),
+            Asks::Abort | Asks::Cancel | Asks::Nonsense => None,
         });
         if let Some(first) = ready.min() {
             earliest.insert(*key, first);

@@ -141,6 +141,10 @@ impl<'a> Index<'a> {
                 | Decided::TooLate
                 | Decided::Repeated
                 | Decided::Refused
+                | Decided::Redriven
+                | Decided::NotDead
+                | Decided::Aborted
+                | Decided::NotRunning
                 | Decided::Unknown => None,
             };
             stops.extend(stopped.map(|version| ((line.shard, version), *line)));

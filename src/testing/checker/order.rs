@@ -35,6 +35,7 @@ pub(super) fn in_order(index: &Index<'_>, report: &mut Report) {
                     && last.arrived > call.arrived
                     && other.known.is_some_and(|known| known + index.slack.clocks_ms < decided)
                     && other.ready + index.slack.clocks_ms <= decided
+                    && !is_aside(index, calls, last, decided + index.slack.clocks_ms)
             });
             let Some((other, late)) = overtaken else { continue };
             if index.slack.memory_short && late.ready > late.due {
@@ -49,6 +50,18 @@ pub(super) fn in_order(index: &Index<'_>, report: &mut Report) {
             }
         }
     }
+}
+
+/// Whether a task was tried before a time, and its queue does not wait for it then. A try that is at work still is another
+/// rule's: two at once.
+fn is_aside(index: &Index<'_>, calls: &[&Called], task: &Called, at: i64) -> bool {
+    let mut same = calls.iter().filter(|call| version_of(call) == version_of(task));
+    let ended = |call: &Called| call.ended.map_or(call.deadline, |(ended, _)| ended.min(call.deadline));
+    let begun = task.version.and_then(|version| index.begun.get(&(task.shard, version)));
+    let mut begun = begun.into_iter().flatten();
+    let [_, epoch, sequence] = task.token;
+    let was_tried = begun.any(|line| (line.epoch, line.sequence) < (epoch, sequence) && line.at <= at);
+    task.parks && (was_tried || same.any(|call| ended(call) <= at))
 }
 
 /// The last call of each task of a queue.
@@ -75,7 +88,7 @@ fn placed(index: &Index<'_>, call: &Called) -> Option<Placed> {
     let sets = |line: &&(usize, &Asked)| match &line.1.asks {
         Asks::Schedule { due: Some(due), .. } | Asks::Reschedule { due } => *due == call.due,
         Asks::Schedule { due: None, .. } => true,
-        Asks::Cancel | Asks::Nonsense => false,
+        Asks::Redrive { .. } | Asks::Abort | Asks::Cancel | Asks::Nonsense => false,
     };
     let (arrival, line) = lines.iter().rev().find(sets).or(lines.first())?;
     let known = Some(line.acked + index.slack.known_ms);

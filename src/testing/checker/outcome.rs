@@ -36,8 +36,9 @@ fn made_no_task(index: &Index<'_>, call: &Called) -> bool {
 fn asked_as_version(index: &Index<'_>, at: At, call: &Called) -> Option<bool> {
     Some(match &index.asked.get(&at)?.asks {
         Asks::Schedule { payload, .. } => *payload == call.payload,
-        Asks::Reschedule { .. } => scheduled_before(index, at, call),
-        Asks::Cancel | Asks::Nonsense => false,
+        Asks::Reschedule { .. } | Asks::Redrive { payload: None } => scheduled_before(index, at, call),
+        Asks::Redrive { payload: Some(payload) } => *payload == call.payload,
+        Asks::Abort | Asks::Cancel | Asks::Nonsense => false,
     })
 }
 
@@ -46,7 +47,9 @@ fn scheduled_before(index: &Index<'_>, at: At, call: &Called) -> bool {
     let older = index.answered.range((at.0, 0)..at);
     let mut same = older.filter(|(_, answer)| answer.queue == call.queue && answer.id == call.id);
     same.any(|(at, _)| match index.asked.get(at).map(|asked| &asked.asks) {
-        Some(Asks::Schedule { payload, .. }) => *payload == call.payload,
+        Some(Asks::Schedule { payload, .. } | Asks::Redrive { payload: Some(payload) }) => {
+            *payload == call.payload
+        }
         _ => false,
     })
 }
@@ -54,7 +57,7 @@ fn scheduled_before(index: &Index<'_>, at: At, call: &Called) -> bool {
 fn asked_as_key(index: &Index<'_>, call: &Called) -> Option<bool> {
     let lines = index.by_key.get(&(call.queue.as_str(), call.id.as_str()))?;
     Some(lines.iter().any(|(_, line)| match &line.asks {
-        Asks::Schedule { payload, .. } => *payload == call.payload,
+        Asks::Schedule { payload, .. } | Asks::Redrive { payload: Some(payload) } => *payload == call.payload,
         _ => false,
     }))
 }
@@ -125,7 +128,7 @@ fn by_key(index: &Index<'_>, report: &mut Report) {
         let wanted = lines.last().is_some_and(|(_, line)| match &line.asks {
             Asks::Schedule { may_lapse, .. } => !may_lapse,
             Asks::Reschedule { .. } => true,
-            Asks::Cancel | Asks::Nonsense => false,
+            Asks::Redrive { .. } | Asks::Abort | Asks::Cancel | Asks::Nonsense => false,
         });
         report.count(Rule::NothingLost);
         if wanted && !done.contains(key) {

@@ -1,8 +1,10 @@
 //! Cancels, replacements and reschedules: what was stopped does not run, and what is answered is true.
 
+use std::collections::BTreeMap;
+
 use super::index::{At, Index};
 use super::{Report, Rule};
-use crate::testing::history::{Answered, Asks, Called, Decided};
+use crate::testing::history::{Answered, Asked, Asks, Called, Decided};
 
 pub(super) fn what_was_stopped_stays_stopped(index: &Index<'_>, report: &mut Report) {
     if index.knows_answers() {
@@ -65,12 +67,14 @@ fn begun_by(index: &Index<'_>, version: At, call: &Called, at: i64) -> bool {
 /// After a cancel or reschedule that came well before its task was ready, the old task does not start.
 fn by_time(index: &Index<'_>, report: &mut Report) {
     for (key, lines) in &index.by_key {
+        let moves = |line: &&(usize, &Asked)| !matches!(line.1.asks, Asks::Redrive { .. } | Asks::Abort);
+        let lines: Vec<_> = lines.iter().filter(moves).collect();
         let ready: Vec<Option<i64>> = lines
             .iter()
             .map(|(_, line)| match &line.asks {
                 Asks::Schedule { due, .. } => Some(due.unwrap_or(line.appended).max(line.appended)),
                 Asks::Reschedule { due } => Some((*due).max(line.appended)),
-                Asks::Cancel | Asks::Nonsense => None,
+                Asks::Redrive { .. } | Asks::Abort | Asks::Cancel | Asks::Nonsense => None,
             })
             .collect();
         let calls = index.queues.get(key.0).map_or(&[][..], Vec::as_slice);
@@ -97,8 +101,10 @@ fn by_time(index: &Index<'_>, report: &mut Report) {
     }
 }
 
-/// Too late means that an attempt was on record, or that the task was over.
+/// Too late means that an attempt was on record, or that the task was over; what is redriven was over, and what is broken
+/// off had begun.
 pub(super) fn answers_are_true(index: &Index<'_>, report: &mut Report) {
+    redrives_are_of_what_was_over(index, report);
     for answer in index.answered.values() {
         if answer.decided != Decided::TooLate {
             continue;
@@ -112,6 +118,28 @@ pub(super) fn answers_are_true(index: &Index<'_>, report: &mut Report) {
         let begun = index.begun.contains_key(&version) || index.is_closed(version);
         if !begun && !stopped_before(index, version, answer) {
             let what = "too late, but it never started";
+            report.wrong(Rule::AnswersTrue, what, Some(&answer.queue), answer);
+        }
+    }
+}
+
+fn redrives_are_of_what_was_over(index: &Index<'_>, report: &mut Report) {
+    let mut before: BTreeMap<(&str, &str), &Answered> = BTreeMap::new();
+    for answer in index.answered.values() {
+        let prior = before.insert((&answer.queue, &answer.id), answer).and_then(|prior| prior.current);
+        let prior = prior.map(|prior| (answer.shard, prior));
+        let (is_true, what) = match (answer.decided, prior) {
+            (Decided::Redriven | Decided::Aborted, None) => (false, "redriven or broken off, but unknown"),
+            (Decided::Redriven, Some(prior)) => {
+                (index.is_finished(prior, answer.at), "redriven, but it was not over")
+            }
+            (Decided::Aborted, Some(prior)) => {
+                (index.begun.contains_key(&prior), "broken off, but it never began")
+            }
+            _ => continue,
+        };
+        report.count(Rule::AnswersTrue);
+        if !is_true {
             report.wrong(Rule::AnswersTrue, what, Some(&answer.queue), answer);
         }
     }

@@ -46,6 +46,7 @@ fn called(version: u64, at: i64, sequence: u64) -> Called {
         payload: payload(version),
         refused: false,
         broken_off: false,
+        parks: false,
     }
 }
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use super::{BASE, Case, CheckFn, event, key_of, nth, ok, place, same, started, task};
 use crate::model::{
     CloseReason, Current, Decision, Ended, Epoch, Fact, FactRow, HandlerName, MarkKind, Misfire, OnConflict,
-    Outcome, Payload, PayloadRow, RetryPolicy, Row, Started, TaskContent, Version, Wall, limits,
+    OnDead, OnFailure, Outcome, Payload, PayloadRow, RetryPolicy, Row, Started, TaskContent, Version, Wall,
+    limits,
 };
 
 pub(super) const CHECKS: &[(&str, CheckFn)] = &[
@@ -97,6 +98,8 @@ fn full_content() -> TaskContent {
         misfire: Misfire::Skip,
         misfire_grace_ms: 5,
         on_conflict: OnConflict::Keep,
+        on_dead: OnDead::Stop,
+        on_failure: OnFailure::Park,
         retry: Some(RetryPolicy::default()),
         labels: BTreeMap::from(labels.map(|(name, value)| (name.to_owned(), value.to_owned()))),
         created_by: Some(Arc::from("billing")),

@@ -23,6 +23,10 @@ pub enum Request {
     Cancel(CancelRequest),
     /// Run it at another time.
     Reschedule(RescheduleRequest),
+    /// Run it again, although it was closed without success.
+    Redrive(RedriveRequest),
+    /// Break off its attempt.
+    Abort(AbortRequest),
 }
 
 /// Asks for a task.
@@ -131,6 +135,50 @@ pub struct RescheduleRequest {
     pub reason: Option<String>,
 }
 
+/// Runs a task again that is dead, expired, skipped or dropped; at most one of `due_at` and `delay`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RedriveRequest {
+    /// Always `redrive`.
+    #[serde(rename = "type")]
+    pub verb: RedriveVerb,
+    /// The queue. Default: the id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// The task.
+    pub id: String,
+    /// When, RFC 3339, at most ten years ahead. Default: now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub due_at: Option<String>,
+    /// When, as a duration from the record's append time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay: Option<String>,
+    /// What the handler is given from now on. Default: what it had.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Value>)]
+    pub payload: Option<Box<RawValue>>,
+    /// Why, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// Breaks off the attempt that is under way.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AbortRequest {
+    /// Always `abort`.
+    #[serde(rename = "type")]
+    pub verb: AbortVerb,
+    /// The queue. Default: the id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// The task.
+    pub id: String,
+    /// Why, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
 /// A retry policy; what is left out is 10, `1s`, 2, `10m`, 0.2.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -150,6 +198,9 @@ pub struct Retry {
     /// Part of the wait that is drawn at random, 0 to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jitter: Option<f64>,
+    /// No further try later than this after the task could first run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_age: Option<String>,
 }
 
 macro_rules! words {
@@ -188,6 +239,20 @@ words! {
     }
 }
 words! {
+    /// The verb of a [`RedriveRequest`].
+    RedriveVerb {
+        /// Run it again.
+        Redrive
+    }
+}
+words! {
+    /// The verb of an [`AbortRequest`].
+    AbortVerb {
+        /// Break off its attempt.
+        Abort
+    }
+}
+words! {
     /// What happens to a task that could not start in time.
     Misfire {
         /// It runs late.
@@ -211,19 +276,23 @@ words! {
     /// What a failed task does to its queue.
     OnFailure {
         /// The queue waits through all attempts.
-        Block
+        Block,
+        /// The task waits aside for its next try, and the queue goes on.
+        Park
     }
 }
 words! {
     /// What a dead task does to its queue.
     OnDead {
         /// The queue goes on.
-        Continue
+        Continue,
+        /// The queue stops until a person resumes it.
+        Stop
     }
 }
 
 /// JSON `null` is a payload too.
-fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
+pub(crate) fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
     Box::<RawValue>::deserialize(deserializer).map(Some)
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::request::{CancelRequest, Request, RescheduleRequest, Retry, ScheduleRequest, encode, message};
 use super::*;
 use crate::model::limits::{DUE_AHEAD_MS_MAX, EVENT_BYTES_MAX, PAYLOAD_BYTES_MAX};
-use crate::model::{Due, Misfire, OnConflict, Payload, RetryPolicy, TaskContent, Verb};
+use crate::model::{Due, Misfire, OnConflict, OnDead, OnFailure, Payload, RetryPolicy, TaskContent, Verb};
 
 /// 2026-11-21T09:00:00Z
 const APPENDED: Wall = Wall(1_795_251_600_000);
@@ -59,8 +59,8 @@ fn content_of(value: &str) -> TaskContent {
 fn a_full_event_is_read_field_by_field() {
     let value = r#"{"queue":"q","id":"t","delay":"10m","handler":"notify","payload":[ 1.50, "é" ],"priority":3,
         "collection":"tenant-7","timeout":"30s","expires_at":"2026-11-21T11:00:00.0009Z","misfire":"skip",
-        "misfire_grace":"1m","on_conflict":"keep","labels":{"team":"sre"},"created_by":"billing","reason":"why",
-        "retry":{"max_attempts":3,"initial":"2s","factor":1.5,"max":"1h","jitter":0.1}}"#;
+        "misfire_grace":"1m","on_conflict":"keep","on_failure":"park","on_dead":"stop","labels":{"team":"sre"},"created_by":"billing","reason":"why",
+        "retry":{"max_attempts":3,"initial":"2s","factor":1.5,"max":"1h","jitter":0.1,"max_age":"1d"}}"#;
     let headers = [("traceparent", TRACEPARENT)];
     let event = decode(&record(&headers, value.as_bytes()), &rules()).unwrap().event;
     let content = TaskContent {
@@ -73,12 +73,15 @@ fn a_full_event_is_read_field_by_field() {
         misfire: Misfire::Skip,
         misfire_grace_ms: 60_000,
         on_conflict: OnConflict::Keep,
+        on_failure: OnFailure::Park,
+        on_dead: OnDead::Stop,
         retry: Some(RetryPolicy {
             max_attempts: 3,
             initial_ms: 2_000,
             factor: 1.5,
             max_ms: 3_600_000,
             jitter: 0.1,
+            max_age_ms: Some(86_400_000),
         }),
         labels: [("team".to_owned(), "sre".to_owned())].into(),
         created_by: Some("billing".into()),
@@ -272,7 +275,7 @@ fn schedule_request() -> impl Strategy<Value = ScheduleRequest> {
     );
     let retry =
         (of(1..=1000u32), of(1.0..=100.0f64), of(0.0..=1.0f64)).prop_map(|(max_attempts, factor, jitter)| {
-            Retry { max_attempts, factor, jitter, initial: None, max: None }
+            Retry { max_attempts, factor, jitter, initial: None, max: None, max_age: None }
         });
     let labels = of(prop::collection::btree_map("[^\\p{Cc}]{1,9}", any::<String>(), 0..4));
     (name(), name(), due, of(json_value()), of(0..=9u8), words, (labels, of(retry), name())).prop_map(

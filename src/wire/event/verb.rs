@@ -13,8 +13,8 @@ use crate::model::limits::{
     ATTEMPTS_MAX, DUE_AHEAD_MS_MAX, LABELS_MAX, NAME_BYTES_MAX, TEXT_BYTES_MAX, TIMEOUT_MS_MAX,
 };
 use crate::model::{
-    Due, Event, HandlerName, Misfire, OnConflict, Payload, QueueName, RejectReason, RetryPolicy, TaskContent,
-    TaskId, Verb, Wall,
+    Due, Event, HandlerName, Misfire, OnConflict, OnDead, OnFailure, Payload, QueueName, Redrive,
+    RejectReason, RetryPolicy, TaskContent, TaskId, Verb, Wall,
 };
 use crate::wire::time::Round;
 
@@ -24,16 +24,25 @@ pub(super) enum Word {
     Schedule,
     Cancel,
     Reschedule,
+    Redrive,
+    Abort,
 }
 
-const PLAIN_TYPES: [(&str, Word); 3] =
-    [("schedule", Word::Schedule), ("cancel", Word::Cancel), ("reschedule", Word::Reschedule)];
+const PLAIN_TYPES: [(&str, Word); 5] = [
+    ("schedule", Word::Schedule),
+    ("cancel", Word::Cancel),
+    ("reschedule", Word::Reschedule),
+    ("redrive", Word::Redrive),
+    ("abort", Word::Abort),
+];
 
 /// The types of CloudEvents that are schedule events.
-pub(super) const CLOUD_EVENT_TYPES: [(&str, Word); 3] = [
+pub(super) const CLOUD_EVENT_TYPES: [(&str, Word); 5] = [
     ("dueline.task.schedule.v1", Word::Schedule),
     ("dueline.task.cancel.v1", Word::Cancel),
     ("dueline.task.reschedule.v1", Word::Reschedule),
+    ("dueline.task.redrive.v1", Word::Redrive),
+    ("dueline.task.abort.v1", Word::Abort),
 ];
 
 /// The fields of a schedule, `type` included.
@@ -61,7 +70,9 @@ pub(super) const SCHEDULE_FIELDS: &[&str] = &[
 ];
 pub(super) const CANCEL_FIELDS: &[&str] = &["type", "queue", "id", "reason"];
 pub(super) const RESCHEDULE_FIELDS: &[&str] = &["type", "queue", "id", "due_at", "delay", "reason"];
-const RETRY_FIELDS: &[&str] = &["max_attempts", "initial", "factor", "max", "jitter"];
+pub(super) const REDRIVE_FIELDS: &[&str] = &["type", "queue", "id", "due_at", "delay", "payload", "reason"];
+pub(super) const ABORT_FIELDS: &[&str] = CANCEL_FIELDS;
+const RETRY_FIELDS: &[&str] = &["max_attempts", "initial", "factor", "max", "jitter", "max_age"];
 /// Fields of the design that this version does not have.
 const UNSUPPORTED_FIELDS: [&str; 4] = ["recurring", "cron", "depends_on", "dependencies"];
 const UNSUPPORTED_TYPES: [&str; 1] = ["recurring"];
@@ -101,6 +112,8 @@ impl Word {
             Word::Schedule => "schedule",
             Word::Cancel => "cancel",
             Word::Reschedule => "reschedule",
+            Word::Redrive => "redrive",
+            Word::Abort => "abort",
         }
     }
 
@@ -109,7 +122,15 @@ impl Word {
             Word::Schedule => SCHEDULE_FIELDS,
             Word::Cancel => CANCEL_FIELDS,
             Word::Reschedule => RESCHEDULE_FIELDS,
+            Word::Redrive => REDRIVE_FIELDS,
+            Word::Abort => ABORT_FIELDS,
         }
+    }
+
+    /// With its article.
+    fn one(self) -> String {
+        let article = if self == Word::Abort { "an" } else { "a" };
+        format!("{article} {}", self.text())
     }
 }
 
@@ -119,7 +140,7 @@ pub(super) fn event(envelope: Envelope<'_>, appended: Wall, rules: &Rules) -> Re
     if let Some(field) = UNSUPPORTED_FIELDS.iter().find_map(|name| fields.get(name)) {
         return Err(unsupported(&field, "is not in this version"));
     }
-    fields.only(word.fields(), format_args!("a {} event", word.text()))?;
+    fields.only(word.fields(), format_args!("{} event", word.one()))?;
     let queue = fields.get("queue").map(|field| field.name(QueueName::new)).transpose()?;
     let id = fields.get("id").map(|field| field.name(TaskId::new)).transpose()?;
     let reason = fields.get("reason").map(|field| field.text_up_to(TEXT_BYTES_MAX)).transpose()?;
@@ -134,9 +155,15 @@ pub(super) fn event(envelope: Envelope<'_>, appended: Wall, rules: &Rules) -> Re
             let due = due(&fields, appended)?;
             Verb::Reschedule(due.ok_or_else(|| Fault::invalid(fields.pointer("due_at"), missing))?)
         }
+        Word::Redrive => {
+            let due = due(&fields, appended)?.unwrap_or(Due::Now);
+            let payload = fields.get("payload").map(|_| payload(&fields, rules)).transpose()?;
+            Verb::Redrive(Redrive { due, payload })
+        }
+        Word::Abort => Verb::Abort,
     };
     if id.is_none() && word != Word::Schedule {
-        let missing = format!("is missing; a {} says which task it means", word.text());
+        let missing = format!("is missing; {} says which task it means", word.one());
         return Err(Fault::invalid(fields.pointer("id"), missing));
     }
     let content_hash = content_hash(word, &fields);
@@ -177,7 +204,6 @@ fn due(fields: &Fields<'_>, appended: Wall) -> Result<Option<Due>, Fault> {
 }
 
 fn content(fields: &Fields<'_>, traceparent: Option<Arc<str>>, rules: &Rules) -> Result<TaskContent, Fault> {
-    refuse_policies_of_later_versions(fields)?;
     let arc = |name| match fields.get(name) {
         None => Ok(None),
         Some(field) => field.tag(TEXT_BYTES_MAX).map(|text| Some(Arc::from(text))),
@@ -193,6 +219,8 @@ fn content(fields: &Fields<'_>, traceparent: Option<Arc<str>>, rules: &Rules) ->
         misfire: word("misfire", &[("run", Misfire::Run), ("skip", Misfire::Skip)])?.unwrap_or(Misfire::Run),
         misfire_grace_ms: duration(fields, "misfire_grace", 0, DUE_AHEAD_MAX, TEN_YEARS)?.unwrap_or(0),
         on_conflict: on_conflict(fields)?,
+        on_failure: on_failure(fields)?,
+        on_dead: on_dead(fields)?,
         retry: fields.get("retry").map(|field| retry(&field.fields()?)).transpose()?,
         labels: fields.get("labels").map_or(Ok(BTreeMap::new()), |field| labels(&field))?,
         created_by: arc("created_by")?,
@@ -200,14 +228,14 @@ fn content(fields: &Fields<'_>, traceparent: Option<Arc<str>>, rules: &Rules) ->
     })
 }
 
-fn refuse_policies_of_later_versions(fields: &Fields<'_>) -> Result<(), Fault> {
-    for (name, ours, later) in [("on_failure", "block", "park"), ("on_dead", "continue", "stop")] {
-        let Some(field) = fields.get(name) else { continue };
-        if field.word(&[(ours, false), (later, true)])? {
-            return Err(unsupported(&field, &format!("is \"{later}\", which is not in this version")));
-        }
-    }
-    Ok(())
+fn on_failure(fields: &Fields<'_>) -> Result<OnFailure, Fault> {
+    let words = [("block", OnFailure::Block), ("park", OnFailure::Park)];
+    fields.get("on_failure").map_or(Ok(OnFailure::Block), |field| field.word(&words))
+}
+
+fn on_dead(fields: &Fields<'_>) -> Result<OnDead, Fault> {
+    let words = [("continue", OnDead::Continue), ("stop", OnDead::Stop)];
+    fields.get("on_dead").map_or(Ok(OnDead::Continue), |field| field.word(&words))
 }
 
 fn on_conflict(fields: &Fields<'_>) -> Result<OnConflict, Fault> {
@@ -265,6 +293,7 @@ fn retry(fields: &Fields<'_>) -> Result<RetryPolicy, Fault> {
         factor: number("factor", 1.0..=100.0, default.factor)?,
         max_ms: duration(fields, "max", 0, DUE_AHEAD_MAX, TEN_YEARS)?.unwrap_or(default.max_ms),
         jitter: number("jitter", 0.0..=1.0, default.jitter)?,
+        max_age_ms: duration(fields, "max_age", 1, DUE_AHEAD_MAX, TEN_YEARS)?,
     })
 }
 

@@ -11,8 +11,8 @@ use serde_json::value::RawValue;
 
 use super::field::{Exact, Text, arc, base64_of, bytes_of, is_default, text};
 use crate::model::{
-    Fact, HandlerName, Misfire, OnConflict, Payload, QueueName, RetryPolicy, TaskContent, TaskId, TaskKey,
-    Wall,
+    Fact, HandlerName, Misfire, OnConflict, OnDead, OnFailure, Payload, QueueName, RetryPolicy, TaskContent,
+    TaskId, TaskKey, Wall,
 };
 
 /// Kind 0.
@@ -45,6 +45,10 @@ pub(super) struct Task<'a> {
     misfire_grace_ms: u64,
     #[serde(default, skip_serializing_if = "is_default")]
     on_conflict: OnConflictWord,
+    #[serde(default, skip_serializing_if = "is_default")]
+    on_failure: OnFailureWord,
+    #[serde(default, skip_serializing_if = "is_default")]
+    on_dead: OnDeadWord,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     retry: Option<Retry>,
     #[serde(default, skip_serializing_if = "is_default")]
@@ -72,6 +76,22 @@ enum OnConflictWord {
     Reject,
 }
 
+#[derive(Serialize, Deserialize, Clone, Copy, Default, PartialEq)]
+#[serde(rename_all = "snake_case")]
+enum OnFailureWord {
+    #[default]
+    Block,
+    Park,
+}
+
+#[derive(Serialize, Deserialize, Clone, Copy, Default, PartialEq)]
+#[serde(rename_all = "snake_case")]
+enum OnDeadWord {
+    #[default]
+    Continue,
+    Stop,
+}
+
 #[derive(Serialize, Deserialize)]
 struct Retry {
     max_attempts: u32,
@@ -79,6 +99,8 @@ struct Retry {
     factor: Exact,
     max_ms: u64,
     jitter: Exact,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    max_age_ms: Option<u64>,
 }
 
 impl<'a> Task<'a> {
@@ -107,6 +129,14 @@ impl<'a> Task<'a> {
                 OnConflict::Keep => OnConflictWord::Keep,
                 OnConflict::Reject => OnConflictWord::Reject,
             },
+            on_failure: match content.on_failure {
+                OnFailure::Block => OnFailureWord::Block,
+                OnFailure::Park => OnFailureWord::Park,
+            },
+            on_dead: match content.on_dead {
+                OnDead::Continue => OnDeadWord::Continue,
+                OnDead::Stop => OnDeadWord::Stop,
+            },
             retry: content.retry.map(Retry::of),
             labels: Cow::Borrowed(&content.labels),
             created_by: content.created_by.as_ref().map(text),
@@ -134,6 +164,14 @@ impl<'a> Task<'a> {
                 OnConflictWord::Replace => OnConflict::Replace,
                 OnConflictWord::Keep => OnConflict::Keep,
                 OnConflictWord::Reject => OnConflict::Reject,
+            },
+            on_failure: match self.on_failure {
+                OnFailureWord::Block => OnFailure::Block,
+                OnFailureWord::Park => OnFailure::Park,
+            },
+            on_dead: match self.on_dead {
+                OnDeadWord::Continue => OnDead::Continue,
+                OnDeadWord::Stop => OnDead::Stop,
             },
             retry: self.retry.map(Retry::into_policy),
             labels: self.labels.into_owned(),
@@ -173,6 +211,7 @@ impl Retry {
             factor: Exact(policy.factor),
             max_ms: policy.max_ms,
             jitter: Exact(policy.jitter),
+            max_age_ms: policy.max_age_ms,
         }
     }
 
@@ -183,6 +222,7 @@ impl Retry {
             factor: self.factor.0,
             max_ms: self.max_ms,
             jitter: self.jitter.0,
+            max_age_ms: self.max_age_ms,
         }
     }
 }

@@ -12,7 +12,8 @@ use proptest::sample::select;
 use super::*;
 use crate::model::{
     CloseReason, Current, Decision, Ended, Generation, HandlerName, LateEntry, MarkKind, Misfire, OnConflict,
-    OriginMark, Outcome, Payload, Place, Pointer, RetryPolicy, Shard, Standing, Started, TaskContent, Wall,
+    OnDead, OnFailure, OriginMark, Outcome, Payload, Place, Pointer, RetryPolicy, Shard, Standing, Started,
+    TaskContent, Wall,
 };
 
 fn name() -> impl Strategy<Value = String> {
@@ -45,13 +46,14 @@ fn payload() -> impl Strategy<Value = Payload> {
 }
 
 fn retry() -> impl Strategy<Value = RetryPolicy> {
-    (1u32..=1_000, any::<u64>(), 1.0..=100.0f64, any::<u64>(), 0.0..=1.0f64).prop_map(
-        |(max_attempts, initial_ms, factor, max_ms, jitter)| RetryPolicy {
+    (1u32..=1_000, any::<u64>(), 1.0..=100.0f64, any::<u64>(), 0.0..=1.0f64, of(any::<u64>())).prop_map(
+        |(max_attempts, initial_ms, factor, max_ms, jitter, max_age_ms)| RetryPolicy {
             max_attempts,
             initial_ms,
             factor,
             max_ms,
             jitter,
+            max_age_ms,
         },
     )
 }
@@ -61,6 +63,8 @@ fn content() -> impl Strategy<Value = TaskContent> {
     let words = (
         select(vec![Misfire::Run, Misfire::Skip]),
         select(vec![OnConflict::Replace, OnConflict::Keep, OnConflict::Reject]),
+        select(vec![OnDead::Continue, OnDead::Stop]),
+        select(vec![OnFailure::Block, OnFailure::Park]),
     );
     let texts = (of(text()), of(text()), of(text()), btree_map(any::<String>(), any::<String>(), 0..4));
     (name(), payload(), 0u8..=9, times, words, of(retry()), texts).prop_map(
@@ -74,6 +78,8 @@ fn content() -> impl Strategy<Value = TaskContent> {
             misfire: words.0,
             misfire_grace_ms: times.2,
             on_conflict: words.1,
+            on_dead: words.2,
+            on_failure: words.3,
             retry,
             labels: texts.3,
             created_by: texts.1,
@@ -301,6 +307,8 @@ fn task_with(payload: &str) -> Fact {
         misfire: Misfire::Run,
         misfire_grace_ms: 0,
         on_conflict: OnConflict::Replace,
+        on_dead: OnDead::Continue,
+        on_failure: OnFailure::Block,
         retry: None,
         labels: Default::default(),
         created_by: None,

@@ -171,7 +171,7 @@ impl Run {
 /// Rows of an owner, as opposed to those of events.
 fn may_surface(row: &Row) -> bool {
     match row {
-        Row::Pointer(_) | Row::LateQueue(_) => true,
+        Row::Pointer(_) | Row::LateQueue(_) | Row::DeadLetter(_) => true,
         Row::Fact(row) => matches!(row.fact, Fact::Started(_) | Fact::Ended(_)),
         Row::Event(_) | Row::Payload(_) => false,
     }
@@ -210,7 +210,7 @@ fn check(steps: &[Step], options: Options, budget: usize, timeout_ms: u64, fail_
     }
     if let Some(place) = run.open_tasks().first() {
         let (engine, facts) = (&run.rig.engine, &run.rig.facts[place]);
-        panic!("{place:?} {facts:?}: {:?} {:?}", engine.late, engine.queues(None, 9));
+        panic!("{place:?} {facts:?}: {:?} {:?}", engine.late, engine.queues(None, false, 9));
     }
     // What a start that surfaced opened again is held until its deadline, and may run once more.
     for _ in 0..80 {
@@ -220,7 +220,7 @@ fn check(steps: &[Step], options: Options, budget: usize, timeout_ms: u64, fail_
         run.rig.run(1_000);
     }
     let rig = run.rig;
-    assert_eq!(rig.engine.tasks_in_memory(), 0, "in memory {:?}", rig.engine.queues(None, 9));
+    assert_eq!(rig.engine.tasks_in_memory(), 0, "in memory {:?}", rig.engine.queues(None, false, 9));
     let view = rig.engine.shard_view(rig.now().boot);
     assert_eq!(rig.engine.late_queues(), 0, "{:?} {view:?}", rig.engine.late);
     rig

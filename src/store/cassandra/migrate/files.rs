@@ -16,6 +16,16 @@ const ALL: &[Migration] = &[
         text: include_str!("../../../../schemas/cassandra/0001_tables.cql"),
     },
     Migration { version: 2, name: "late", text: include_str!("../../../../schemas/cassandra/0002_late.cql") },
+    Migration {
+        version: 3,
+        name: "operation",
+        text: include_str!("../../../../schemas/cassandra/0003_operation.cql"),
+    },
+    Migration {
+        version: 4,
+        name: "dead_letter",
+        text: include_str!("../../../../schemas/cassandra/0004_dead_letter.cql"),
+    },
 ];
 
 /// All of them, in order.

@@ -1,0 +1,223 @@
+//! Gates: what people changed is followed in the store, and every shard is told what is closed.
+//!
+//! ```text
+//!   gate set, cleared ──► operation n+1, by compare-and-set ──► read by every instance within a second ──► engines
+//! ```
+//!
+//! No shard is taken before the gates were read once. While the store does not answer, the last known gates stay in force,
+//! for a lease: then engines start nothing until the gates were read again.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+
+use crate::engine::Input;
+use crate::model::{Boot, Change, CloseReason, Closed, Gate, Gates, Operation, Target, TaskKey, Wall};
+use crate::store::{Error, Store};
+use crate::wire::blackout::is_within;
+
+use super::Service;
+
+/// Time between looks at the store: with the look itself, how long a gate takes to be in force everywhere.
+const EVERY: Duration = Duration::from_millis(500);
+/// A look may take this long.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
+/// Operations read at once.
+const PAGE: usize = 500;
+/// Tries to put an operation on record, when others do the same or the store does not answer.
+const TRIES: u32 = 8;
+/// The name of the gate on a queue that a death has stopped.
+pub(crate) const ON_DEAD: &str = "on_dead";
+const TRY_AGAIN: Duration = Duration::from_millis(100);
+
+/// The gates as this instance knows them.
+pub(crate) struct Keeper {
+    store: Arc<dyn Store>,
+    gates: Mutex<Gates>,
+    closed: watch::Sender<Option<Known>>,
+    /// The last operation that the shards were told of.
+    told: watch::Sender<u64>,
+    changed: Notify,
+    /// Whose change is being put on record.
+    turn: tokio::sync::Mutex<()>,
+}
+
+/// What is closed, and when that was asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub(crate) closed: Arc<Closed>,
+    pub(crate) asked_at: Boot,
+}
+
+/// Who changes something, and why.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Author {
+    /// Who.
+    pub by: Option<Arc<str>>,
+    /// Why.
+    pub reason: Option<Arc<str>>,
+}
+
+impl Keeper {
+    pub(crate) fn new(store: Arc<dyn Store>) -> Keeper {
+        let (closed, told) = (watch::channel(None).0, watch::channel(0).0);
+        Keeper {
+            store,
+            gates: Mutex::default(),
+            closed,
+            told,
+            changed: Notify::new(),
+            turn: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// What is closed, once that is known.
+    pub(crate) fn closed(&self) -> Option<Known> {
+        self.closed.borrow().clone()
+    }
+
+    /// Waits until it is known.
+    pub(crate) async fn known(&self) {
+        // The sender lives as long as this does.
+        let _ = self.closed.subscribe().wait_for(Option::is_some).await;
+    }
+
+    /// Reads on in the store and returns what is set then.
+    pub(crate) async fn read(&self) -> Result<Gates, Error> {
+        loop {
+            let last = self.lock().last();
+            let operations = self.store.operations(last, PAGE).await?;
+            let mut gates = self.lock();
+            for operation in &operations {
+                // One that was put on record while this was read may come without the one before it.
+                if operation.number == gates.last() + 1 {
+                    gates.apply(operation);
+                }
+            }
+            if operations.len() < PAGE {
+                return Ok(gates.clone());
+            }
+        }
+    }
+
+    /// Puts a change on record as the next operation. Every shard of this instance knows of it when this returns.
+    pub(crate) async fn change(&self, at: Wall, author: Author, change: Change) -> Result<Operation, Error> {
+        let id = uuid::Uuid::new_v4().as_u128();
+        let Author { by, reason } = author;
+        let mut operation = Operation { number: 0, id, at, by, reason, change };
+        // One of this instance at a time: they would only take each other's numbers.
+        let turn = self.turn.lock().await;
+        let mut failure = None;
+        let mut is_there = false;
+        for n in 1..=TRIES {
+            match self.try_change(&mut operation).await {
+                Ok(there) => is_there = there,
+                Err(Error::Unavailable(text)) => failure = Some(Error::Unavailable(text)),
+                Err(error) => return Err(error),
+            }
+            if is_there {
+                break;
+            }
+            let chance = uuid::Uuid::new_v4().as_u128() as u32 % 100;
+            tokio::time::sleep(TRY_AGAIN * n * (50 + chance) / 100).await;
+        }
+        if !is_there && failure.is_none() {
+            is_there = self.is_on_record(&operation).await?;
+        }
+        drop(turn);
+        if !is_there {
+            let others = || Error::Unavailable("others change gates at the same time".to_owned());
+            return Err(failure.unwrap_or_else(others));
+        }
+        self.changed.notify_one();
+        let mut told = self.told.subscribe();
+        let number = operation.number;
+        // It is on record: who asked is answered, though a look that hangs may hold it up here.
+        let _ = tokio::time::timeout(LOOK_TIMEOUT * 2, told.wait_for(|told| *told >= number)).await;
+        Ok(operation)
+    }
+
+    /// Stops the queue of a task that dies. Every shard of this instance knows of it when this returns.
+    pub(crate) async fn stop_queue(&self, at: Wall, key: TaskKey, reason: CloseReason) -> Result<(), Error> {
+        let words = format!("task {} is dead ({}), and stops its queue", key.id, reason.word());
+        let author = Author { by: Some(Arc::from("dueline")), reason: Some(words.into()) };
+        let gate = Gate::pause(Target::Queue(key.queue), Arc::from(ON_DEAD));
+        let operation = self.change(at, author, Change::GateSet(gate)).await?;
+        // The sender lives as long as this does.
+        let _ = self.told.subscribe().wait_for(|told| *told >= operation.number).await;
+        Ok(())
+    }
+
+    /// One try: whether it is on record. An answer that was lost is found again by the operation's id, and until its number
+    /// is seen to be another's the same number is tried again: two numbers would be two operations.
+    async fn try_change(&self, operation: &mut Operation) -> Result<bool, Error> {
+        let last = self.read().await?.last();
+        if operation.number > 0 && last >= operation.number {
+            if self.is_on_record(operation).await? {
+                return Ok(true);
+            }
+            operation.number = 0;
+        }
+        if operation.number == 0 {
+            operation.number = last + 1;
+        }
+        // What is answered may be false of an own try before: the next look tells.
+        self.store.add_operation(operation.clone()).await
+    }
+
+    /// Whether the operation of its number is this one.
+    async fn is_on_record(&self, operation: &Operation) -> Result<bool, Error> {
+        let there = self.store.operations(operation.number - 1, 1).await?;
+        Ok(there.first().is_some_and(|there| there.id == operation.id))
+    }
+
+    /// Looks again now.
+    pub(crate) fn look(&self) {
+        self.changed.notify_one();
+    }
+
+    /// The operations above a number, at most `max`.
+    pub(crate) async fn operations(&self, after: u64, max: usize) -> Result<Vec<Operation>, Error> {
+        self.store.operations(after, max).await
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Gates> {
+        self.gates.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Follows the gates until the service ends, and tells the shards what is closed and how young that is.
+pub(super) async fn follow(service: Service) {
+    let keeper = &service.shared.gates;
+    loop {
+        let asked_at = service.clock().now().boot;
+        match tokio::time::timeout(LOOK_TIMEOUT, keeper.read()).await {
+            Ok(Ok(gates)) => tell(&service, &gates, asked_at),
+            failed => {
+                let detail = match failed {
+                    Ok(Err(error)) => error.to_string(),
+                    _ => "no answer in time".to_owned(),
+                };
+                tracing::warn!(
+                    detail,
+                    "gates not read: those known stay in force for a lease, then nothing starts"
+                );
+                if let Some(known) = keeper.closed() {
+                    let gates = keeper.lock().clone();
+                    tell(&service, &gates, known.asked_at);
+                }
+            }
+        }
+        let _ = tokio::time::timeout(EVERY, keeper.changed.notified()).await;
+    }
+}
+
+/// Tells the shards what is closed now: a gate may also end or begin by its own time.
+fn tell(service: &Service, gates: &Gates, asked_at: Boot) {
+    let keeper = &service.shared.gates;
+    let closed = Arc::new(gates.closed(service.clock().now().wall, is_within));
+    keeper.closed.send_replace(Some(Known { closed: closed.clone(), asked_at }));
+    service.tell_all(|| Input::Gates(closed.clone(), asked_at));
+    keeper.told.send_replace(gates.last());
+}

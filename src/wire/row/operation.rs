@@ -1,0 +1,131 @@
+//! The data column of an operation: what a person changed.
+//!
+//! Field names are the stored format: add, do not rename. Times are milliseconds since the Unix epoch.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::field::{Text, arc, is_default, text};
+use crate::model::{self, Change, GateAction, HandlerName, QueueName, Wall};
+
+const SET: &str = "gate_set";
+const CLEARED: &str = "gate_cleared";
+
+/// An operation.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Operation<'a> {
+    at: i64,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    by: Option<Text<'a>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    reason: Option<Text<'a>>,
+    #[serde(borrow)]
+    change: Text<'a>,
+    /// What the gate stops: a word, and a name unless it is everything.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    target: Option<Text<'a>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    of: Option<Text<'a>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    name: Option<Text<'a>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    action: Option<Text<'a>>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    abort_running: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    until: Option<i64>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    blackout: Option<Blackout<'a>>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Blackout<'a> {
+    /// Monday first.
+    days: [bool; 7],
+    from_min: u16,
+    to_min: u16,
+    #[serde(borrow)]
+    zone: Text<'a>,
+}
+
+impl<'a> Operation<'a> {
+    pub(super) fn of(operation: &'a model::Operation) -> Self {
+        let (change, target, name, gate) = match &operation.change {
+            Change::GateSet(gate) => (SET, Some(&gate.target), Some(&gate.name), Some(gate)),
+            Change::GateCleared(target, name) => (CLEARED, Some(target), Some(name), None),
+            Change::Other(word) => (&**word, None, None, None),
+        };
+        let blackout = gate.and_then(|gate| gate.blackout.as_ref()).map(|blackout| Blackout {
+            days: blackout.days,
+            from_min: blackout.from_min,
+            to_min: blackout.to_min,
+            zone: text(&blackout.zone),
+        });
+        Operation {
+            at: operation.at.0,
+            by: operation.by.as_ref().map(text),
+            reason: operation.reason.as_ref().map(text),
+            change: change.into(),
+            target: target.map(|target| target.word().into()),
+            of: target.and_then(model::Target::name).map(Text::from),
+            name: name.map(text),
+            action: gate.map(|gate| gate.action.word().into()),
+            abort_running: gate.is_some_and(|gate| gate.abort_running),
+            until: gate.and_then(|gate| gate.until).map(|at| at.0),
+            blackout,
+        }
+    }
+
+    pub(super) fn into_operation(self, number: u64, id: u128) -> Result<model::Operation, String> {
+        let change = self.change()?;
+        let (by, reason) = (self.by.map(arc), self.reason.map(arc));
+        Ok(model::Operation { number, id, at: Wall(self.at), by, reason, change })
+    }
+
+    /// What a newer build changed or stops is passed over, so that it stops nobody. An action that is not known lets tasks wait,
+    /// which loses none.
+    fn change(&self) -> Result<Change, String> {
+        let word = self.change.0.as_ref();
+        let other = Change::Other(Arc::from(word));
+        if word != SET && word != CLEARED {
+            return Ok(other);
+        }
+        let Some(target) = target_of(self.target.as_ref().ok_or("no target")?, self.of.as_ref())? else {
+            return Ok(other);
+        };
+        let name = self.name.as_ref().map_or_else(|| Arc::from("manual"), |name| Arc::from(&*name.0));
+        if word == CLEARED {
+            return Ok(Change::GateCleared(target, name));
+        }
+        let action = self.action.as_ref().ok_or("a gate without an action")?;
+        Ok(Change::GateSet(model::Gate {
+            target,
+            name,
+            action: GateAction::from_word(&action.0).unwrap_or(GateAction::Pause),
+            abort_running: self.abort_running,
+            until: self.until.map(Wall),
+            blackout: self.blackout.as_ref().map(Blackout::to_blackout),
+        }))
+    }
+}
+
+impl Blackout<'_> {
+    fn to_blackout(&self) -> model::Blackout {
+        let (days, from_min, to_min) = (self.days, self.from_min, self.to_min);
+        model::Blackout { days, from_min, to_min, zone: Arc::from(&*self.zone.0) }
+    }
+}
+
+/// `None` = a kind of target that a newer build knows.
+fn target_of(word: &Text<'_>, of: Option<&Text<'_>>) -> Result<Option<model::Target>, String> {
+    let name = || of.map(|of| of.0.as_ref()).ok_or("a target without a name");
+    let named = |why: model::NameError| why.to_string();
+    Ok(Some(match word.0.as_ref() {
+        "all" => model::Target::All,
+        "handler" => model::Target::Handler(HandlerName::new(name()?).map_err(named)?),
+        "queue" => model::Target::Queue(QueueName::new(name()?).map_err(named)?),
+        "collection" => model::Target::Collection(Arc::from(name()?)),
+        _ => return Ok(None),
+    }))
+}

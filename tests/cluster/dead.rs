@@ -1,0 +1,65 @@
+//! Dead letters on real servers: listed by any instance, redriven by a record of any Kafka client, over a loss of the owner.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::checker::{self, Order};
+use crate::client::Client;
+use crate::clock::{until, until_async};
+use crate::instance::Instance;
+use crate::ledger::Planned;
+use crate::servers::Turn;
+use crate::site::{Wanted, on_site};
+
+const TASKS: usize = 60;
+
+/// The ids of all dead letters, in their order, over pages of seven.
+async fn dead(instance: &Instance) -> Vec<String> {
+    let (mut found, mut token) = (Vec::new(), String::new());
+    loop {
+        let url = format!("{}/v1/dead-letters?page_size=7{token}", instance.url);
+        let Ok(answer) = reqwest::get(url).await else { return found };
+        let page: Value = answer.json().await.expect("JSON");
+        let letters = page["dead_letters"].as_array().cloned().unwrap_or_default();
+        found.extend(letters.iter().map(|letter| letter["id"].as_str().expect("an id").to_owned()));
+        let Some(next) = page["next_page_token"].as_str() else { return found };
+        token = format!("&page_token={next}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_dead_are_listed_by_any_instance_and_run_again_after_their_owner_is_lost() {
+    on_site(Wanted::named("dead"), Turn::Shared, |site| async move {
+        let mut instances = site.settled(&["first", "second"]).await;
+        let name = |n: usize| (format!("q-{}", n % 12), format!("t-{n}"));
+        let tasks = (0..TASKS).map(|n| {
+            let (queue, id) = name(n);
+            Planned::fragile(0, &queue, &id, r#"{"fail":1}"#)
+        });
+        let mut sent = Client::ConfluentMurmur2.produce(&site, tasks.collect()).await;
+        until_async("all are dead", 60, || async { dead(&instances[1]).await.len() == TASKS }).await;
+        let listed = dead(&instances[0]).await;
+        assert_eq!(listed, dead(&instances[1]).await, "whoever is asked");
+        assert_eq!(listed.iter().collect::<BTreeSet<_>>().len(), TASKS);
+        instances.remove(0).kill();
+        let half = (0..TASKS).filter(|n| n.is_multiple_of(2)).map(|n| {
+            let (queue, id) = name(n);
+            Planned::redrive(0, &queue, &id, r#"{"fail":0}"#)
+        });
+        sent.extend(Client::KcatMurmur2.produce(&site, half.collect()).await);
+        until("half of them have run again", 90, || site.sink.done() == TASKS / 2).await;
+        until_async("and are dead no more", 30, || async { dead(&instances[0]).await.len() == TASKS / 2 })
+            .await;
+        let odd = |id: &String| id["t-".len()..].parse::<usize>().is_ok_and(|n| n % 2 == 1);
+        assert!(dead(&instances[0]).await.iter().all(odd));
+        let calls = site.sink.calls();
+        assert_eq!(
+            calls.iter().filter(|call| call.attempt == 1).count(),
+            calls.len(),
+            "each had one attempt"
+        );
+        checker::check(&sent, &calls, Order::Kept).expect_clean();
+    })
+    .await;
+}
