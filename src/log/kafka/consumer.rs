@@ -46,6 +46,12 @@ impl Consumer {
         self.shared.order(Command::Fail);
     }
 
+    /// Has the client fail for good in the middle of the next rebalance, when it gives shards up.
+    #[cfg(feature = "testing")]
+    pub fn fail_when_taken(&self) {
+        self.shared.fail_when_taken();
+    }
+
     /// Holds the member's thread up until what is returned is dropped.
     #[cfg(feature = "testing")]
     pub fn hold(&self) -> std::sync::mpsc::Sender<()> {

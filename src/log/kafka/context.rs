@@ -90,6 +90,10 @@ impl Context {
         let lost = client.assignment_lost();
         let taken =
             if self.is_retired() { Vec::new() } else { self.shared.board.take_away(&shards_of(list)) };
+        #[cfg(feature = "testing")]
+        if self.shared.fails_when_taken() {
+            super::raw::fail(client.client());
+        }
         let answer = client.incremental_unassign(list);
         if lost || answer.is_err() {
             self.shared.board.tell(Assignment::Lost(taken));

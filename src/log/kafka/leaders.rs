@@ -1,9 +1,10 @@
-//! Asks the partitions' leaders what they hold, on a thread of its own: such calls block.
+//! Asks the partitions' leaders what they hold, and the group's coordinator who has them, on a thread of its own: such
+//! calls block.
 //!
 //! Requests that have come in meanwhile are asked in one go. A request is answered within [`REACH_MS`], [`ASK_MS`] and
 //! half a second.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
@@ -36,9 +37,13 @@ pub(super) type Positions = Vec<(Shard, u64)>;
 /// What a check found for each position: first and next offset of the shard.
 pub(super) type Checked = Result<BTreeMap<Shard, (u64, u64)>, String>;
 
+/// The shards that no member of the group has, when it is between two rebalances.
+pub(super) type Stranded = Result<Option<BTreeSet<Shard>>, String>;
+
 enum Request {
     End(Shard, oneshot::Sender<Result<End, Error>>),
     Check(Positions, Arc<Shared>),
+    Stranded(Arc<Shared>),
 }
 
 /// The asking side; its thread ends when the last one is dropped.
@@ -54,8 +59,12 @@ impl Leaders {
         let client =
             AdminClient::from_config_and_context(&options.admin_config(), Plain).map_err(error::creation)?;
         let (requests, waiting) = sync_channel(WAITING_MAX);
-        let topic = Topic::Schedule.name(&options.prefix);
-        let asking = Asking { client, topic, recall: Recall::new(&options.brokers) };
+        let asking = Asking {
+            client,
+            topic: Topic::Schedule.name(&options.prefix),
+            group: options.group.clone(),
+            recall: Recall::new(&options.brokers),
+        };
         thread::Builder::new()
             .name("kafka-leaders".into())
             .spawn(move || asking.serve(&waiting))
@@ -77,6 +86,11 @@ impl Leaders {
     pub(super) fn check(&self, positions: Positions, shared: &Arc<Shared>) -> bool {
         self.requests.try_send(Request::Check(positions, shared.clone())).is_ok()
     }
+
+    /// Asks which shards have no member; the answer comes as [`Command::Stranded`]. False when it cannot be asked now.
+    pub(super) fn stranded(&self, shared: &Arc<Shared>) -> bool {
+        self.requests.try_send(Request::Stranded(shared.clone())).is_ok()
+    }
 }
 
 fn closed() -> Error {
@@ -87,6 +101,7 @@ fn closed() -> Error {
 struct Asking {
     client: AdminClient<Plain>,
     topic: String,
+    group: String,
     recall: Recall,
 }
 
@@ -99,6 +114,9 @@ impl Asking {
                     Request::End(shard, answer) => ends.entry(shard).or_default().push(answer),
                     Request::Check(positions, shared) => {
                         shared.order(Command::Checked(self.check(&positions)));
+                    }
+                    Request::Stranded(shared) => {
+                        shared.order(Command::Stranded(self.stranded()));
                     }
                 }
             }
@@ -133,20 +151,37 @@ impl Asking {
         Ok(held.collect())
     }
 
+    fn stranded(&self) -> Stranded {
+        let shards = self.reach()?;
+        let timeout = Duration::from_millis(ASK_MS);
+        let had = raw::shared_out(self.client.inner(), &self.group, &self.topic, timeout);
+        let had = had.map_err(|code| code.to_string())?;
+        Ok(had.map(|had| {
+            shards.into_iter().filter(|shard| !had.contains(&member::partition_of(*shard))).collect()
+        }))
+    }
+
     fn ask(&self, shards: &[Shard], upto: Upto) -> Result<Offsets, String> {
+        self.reach()?;
+        let partitions: Vec<i32> = shards.iter().map(|shard| member::partition_of(*shard)).collect();
+        raw::offsets(self.client.inner(), &self.topic, &partitions, upto, Duration::from_millis(ASK_MS))
+            .map_err(|code| code.to_string())
+    }
+
+    /// Waits until a broker is there; gives the shards of the topic.
+    fn reach(&self) -> Result<Vec<Shard>, String> {
         let client = self.client.inner();
         self.recall.serve(client);
         // An administrative request that waits for a broker which refuses connections keeps two threads of librdkafka
         // busy with connecting, without any backoff. A question for metadata waits in peace.
         let reach = Duration::from_millis(REACH_MS);
-        client.fetch_metadata(Some(&self.topic), reach).map_err(|error| {
+        let found = client.fetch_metadata(Some(&self.topic), reach).map_err(|error| {
             // Nobody polls this client for "all brokers are down".
             self.recall.lost();
             error.to_string()
         })?;
-        let partitions: Vec<i32> = shards.iter().map(|shard| member::partition_of(*shard)).collect();
-        raw::offsets(client, &self.topic, &partitions, upto, Duration::from_millis(ASK_MS))
-            .map_err(|code| code.to_string())
+        let partitions = found.topics().iter().flat_map(|topic| topic.partitions());
+        Ok(partitions.filter_map(|partition| u32::try_from(partition.id()).ok()).map(Shard).collect())
     }
 }
 

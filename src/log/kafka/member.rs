@@ -7,6 +7,7 @@
 
 mod ending;
 mod places;
+mod stranded;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::RDKafkaErrorCode as Code;
 
 use self::places::Places;
+use self::stranded::Watch;
 use super::board::Taken;
 use super::context::Context;
 use super::leaders::Leaders;
@@ -64,6 +66,7 @@ pub(super) struct Member {
     away: bool,
     join_at: Option<Instant>,
     commit_at: Instant,
+    watch: Option<Watch>,
 }
 
 impl Member {
@@ -78,6 +81,7 @@ impl Member {
         let now = Instant::now();
         let mut member = Member {
             shared,
+            watch: Watch::begin(&options),
             options,
             topic,
             leaders,
@@ -113,6 +117,7 @@ impl Member {
             self.obey();
             self.serve_places();
             self.serve_membership();
+            self.look_for_stranded();
             if self.drain() == 0 {
                 thread::park_timeout(Duration::from_millis(IDLE_MS));
             }
@@ -130,6 +135,7 @@ impl Member {
                 Command::Seek { shard, offset, answer } => self.places.seek(shard, offset, answer),
                 Command::Resume(shard) => self.go_on(shard),
                 Command::Checked(checked) => self.judge(checked),
+                Command::Stranded(answer) => self.judge_stranded(answer),
                 Command::Leave => self.leave_group(),
                 Command::Join => self.join_group(),
                 #[cfg(feature = "testing")]

@@ -9,7 +9,7 @@ use std::time::Instant;
 use tokio::sync::{oneshot, watch};
 
 use super::board::{Board, Cell, locked};
-use super::leaders::Checked;
+use super::leaders::{Checked, Stranded};
 use crate::log::Error;
 use crate::model::Shard;
 
@@ -24,6 +24,8 @@ pub(super) enum Command {
     Resume(Shard),
     /// What the leaders hold.
     Checked(Checked),
+    /// Which shards have no member.
+    Stranded(Stranded),
     /// Leave the group.
     Leave,
     /// Join it again.
@@ -50,6 +52,8 @@ pub(super) struct Shared {
     broken: AtomicBool,
     closed: watch::Sender<bool>,
     thread: OnceLock<Thread>,
+    #[cfg(feature = "testing")]
+    fails_when_taken: AtomicBool,
 }
 
 impl Shared {
@@ -64,6 +68,8 @@ impl Shared {
             broken: AtomicBool::new(false),
             closed: watch::Sender::new(false),
             thread: OnceLock::new(),
+            #[cfg(feature = "testing")]
+            fails_when_taken: AtomicBool::new(false),
         }
     }
 
@@ -89,6 +95,16 @@ impl Shared {
     /// The client is beyond repair.
     pub(super) fn mark_broken(&self) {
         self.broken.store(true, Ordering::Release);
+    }
+
+    #[cfg(feature = "testing")]
+    pub(super) fn fail_when_taken(&self) {
+        self.fails_when_taken.store(true, Ordering::Release);
+    }
+
+    #[cfg(feature = "testing")]
+    pub(super) fn fails_when_taken(&self) -> bool {
+        self.fails_when_taken.swap(false, Ordering::AcqRel)
     }
 
     pub(super) fn close(&self) {

@@ -18,6 +18,7 @@ use super::super::context::Context;
 use super::super::options::Protocol;
 use super::super::raw;
 use super::places::Places;
+use super::stranded::Watch;
 use super::{BURST_RECORDS, IDLE_MS, LEAVE_MS, Member, connect, subscribe};
 use crate::log::{Assignment, Error};
 
@@ -73,6 +74,7 @@ impl Member {
         }
         self.shared.take_broken();
         self.made = Instant::now();
+        self.watch = Watch::begin(&self.options);
         self.wake_on_records();
     }
 
@@ -120,7 +122,7 @@ impl Member {
     fn let_go(&self, ms: u64) {
         self.client.unsubscribe();
         let until = Instant::now() + Duration::from_millis(ms);
-        while raw::is_member(self.client.client()) && Instant::now() < until {
+        while raw::generation(self.client.client()).is_some() && Instant::now() < until {
             self.shared.beat();
             // Rebalances are served by polling; records are not wanted any more.
             for _ in 0..BURST_RECORDS {
