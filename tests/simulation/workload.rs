@@ -140,8 +140,10 @@ impl Workload {
         let number = self.number();
         let mut sending = self.scheduling(now, queue, Some(id), OnConflict::Replace, number);
         if let Verb::Schedule(due, content) = &mut sending.event.verb {
-            // Far from the watermark: an event whose place is lifted is on record before its task, and refused after that.
-            *due = Due::After(self.rng.range(60_000, 160_000));
+            // A small one far from the watermark: an event whose place is lifted is on record before its task, and refused
+            // after that. A large payload is stored before both.
+            let is_near = pad > 0 && self.rng.chance(700);
+            *due = Due::After(if is_near { self.rng.below(3_000) } else { self.rng.range(60_000, 160_000) });
             let pad = "x".repeat(pad).into_bytes();
             content.payload = Payload::Inline([UNSTORABLE, b":\"", &pad, b"\"}"].concat().into());
         }
