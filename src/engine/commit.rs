@@ -20,6 +20,8 @@ pub(super) struct Commit {
     writing: Option<u64>,
     written_to: Option<u64>,
     written_watermark: Wall,
+    /// The list of late queues that the durable row names.
+    written_late: Option<Segment>,
     wrote_at: Boot,
     stamp: u64,
     closing: bool,
@@ -49,7 +51,7 @@ const APPEND_SLACK_MS: i64 = 60_000;
 
 impl Commit {
     pub(super) fn open(&mut self, progress: Progress) {
-        self.written_watermark = progress.watermark;
+        (self.written_watermark, self.written_late) = (progress.watermark, progress.late);
         self.progress = Some(progress);
     }
 
@@ -154,7 +156,7 @@ impl Engine {
     /// Whether there is more to write down than the watermark.
     fn has_moved(&self) -> bool {
         let (commit, list) = (&self.commit, &self.late.list);
-        let other_list = commit.confirmed && list.is_whole() && list.to_name() != commit.late();
+        let other_list = commit.confirmed && list.is_whole() && list.to_name() != commit.written_late;
         commit.written_to != Some(commit.next_offset()) || other_list
     }
 
@@ -195,6 +197,7 @@ impl Engine {
         commit.confirmed = true;
         commit.written_to = Some(next_offset);
         commit.written_watermark = commit.progress.as_ref().map_or(Wall::MIN, |progress| progress.watermark);
+        commit.written_late = commit.late();
         self.late.list.named(commit.late());
         if self.ownership.assigned() || commit.closing {
             #[cfg(feature = "testing")]

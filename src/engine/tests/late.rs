@@ -93,6 +93,19 @@ fn the_watermark_passes_a_blocked_head_and_a_takeover_finds_it() {
     assert_eq!(drain(&mut rig).len(), 41);
 }
 
+/// The row that names the new owner's list is written again also when nothing else is to be written.
+#[test]
+fn a_takeover_goes_on_although_the_row_that_names_its_list_was_not_written() {
+    let mut rig = behind_a_blocked_head(small(), 40);
+    rig.run(60_000);
+    // The first row opens the epoch, the second names the list.
+    rig.fail_progress = Some(1);
+    rig.take_over(2);
+    assert_eq!(rig.fail_progress, None, "it was asked for");
+    rig.run(2_000);
+    assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "running");
+}
+
 #[test]
 fn an_earlier_due_arrival_at_a_late_queue_runs_before_all_it_stands_before() {
     for takeover in [false, true] {

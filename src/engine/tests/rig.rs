@@ -45,6 +45,8 @@ pub(super) struct Rig {
     asked: usize,
     /// Progress is not written while this is true.
     pub(super) hold_progress: bool,
+    /// The progress row after so many more is not written, and that is said.
+    pub(super) fail_progress: Option<usize>,
     /// What every owner may hold in memory.
     pub(super) budget: usize,
     /// Calls that have not ended, in the order they came.
@@ -106,6 +108,7 @@ impl Rig {
             fail_every: 0,
             asked: 0,
             hold_progress: false,
+            fail_progress: None,
             budget: limits::TASKS_IN_MEMORY,
             ms: 0,
             log: Vec::new(),
@@ -215,7 +218,12 @@ impl Rig {
             Effect::WriteProgress { .. } if self.hold_progress && self.engine.next_offset() > 0 => {
                 return None;
             }
+            Effect::WriteProgress { ticket, .. } if self.fail_progress == Some(0) => {
+                self.fail_progress = None;
+                Input::ProgressWritten(ticket, Err(Failure::Unavailable("no answer".into())))
+            }
             Effect::WriteProgress { ticket, progress, .. } => {
+                self.fail_progress = self.fail_progress.map(|left| left - 1);
                 self.progress = Some(progress);
                 Input::ProgressWritten(ticket, Ok(()))
             }
