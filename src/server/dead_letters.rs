@@ -10,12 +10,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::engine::fold;
-use crate::model::{
-    CloseReason, DeadLetterRow, Died, QueueName, Shard, TaskState, Version, Wall, home_shard,
-};
+use crate::model::{CloseReason, DeadLetterRow, Died, QueueName, Shard, TaskState, Version, Wall};
 use crate::wire::time::format_time;
 
-use super::params::{Params, parameter};
+use super::params::{Params, parameter, same_stretch, shards_of};
 use super::problem::Problem;
 use super::{Answer, App, limits};
 
@@ -114,11 +112,7 @@ pub(super) async fn list(app: App, RawQuery(query): RawQuery) -> Answer<Json<Dea
     let filter = Filter::read(&params)?;
     let now = app.node.service().clock().now().wall;
     let start = start(&params, now)?;
-    let all = app.node.cluster().shards;
-    let shards = match &filter.queue {
-        Some(queue) => vec![home_shard(queue, all)],
-        None => (0..all).map(Shard).collect(),
-    };
+    let shards = shards_of(filter.queue.as_ref(), app.node.cluster().shards);
     let scan = Scan { app: &app, shards, filter, from: start.from, size: params.page_size()? };
     let (dead_letters, next) = scan.page(start.before).await?;
     Ok(Json(DeadLetterPage {
@@ -165,9 +159,7 @@ fn start(params: &Params, now: Wall) -> Answer<Start> {
     if let Some(text) = params.text("page_token") {
         let start =
             token(text, now).ok_or_else(|| parameter("page_token", "is not one that was given out"))?;
-        if from.is_some_and(|from| from != start.from) || to.is_some_and(|to| to != start.to) {
-            return Err(parameter("page_token", "was given out for another from or to"));
-        }
+        same_stretch((from, to), (start.from, start.to))?;
         return Ok(start);
     }
     let to = to.unwrap_or(Wall::MAX).min(now.plus_ms(DAY_MS));

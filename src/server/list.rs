@@ -12,11 +12,11 @@ use futures::{StreamExt as _, stream};
 use crate::log::embedded::EmbeddedLog;
 use crate::log::{Record, Target, Topic};
 use crate::model::limits::BUCKET_MS;
-use crate::model::{FactRow, Place, QueueName, Shard, TaskState, Version, Wall, home_shard};
+use crate::model::{FactRow, Place, QueueName, Shard, TaskState, Version, Wall};
 use crate::wire::forward;
 use crate::wire::time::format_time;
 
-use super::params::{NoParams, Params, parameter};
+use super::params::{NoParams, Params, parameter, same_stretch, shards_of};
 use super::problem::Problem;
 use super::views::{RejectedPage, RejectedView, TaskPage, TaskView, known_state, task_view};
 use super::{Answer, App, limits};
@@ -89,11 +89,7 @@ pub(super) async fn tasks(app: App, RawQuery(query): RawQuery) -> Answer<Json<Ta
     let filter = Filter::read(&params)?;
     let look_ms = if filter.queue.is_some() { QUEUE_LOOK_MS } else { LOOK_MS };
     let start = start(&params, app.node.service().clock().now().wall, look_ms)?;
-    let all = app.node.cluster().shards;
-    let shards = match &filter.queue {
-        Some(queue) => vec![home_shard(queue, all)],
-        None => (0..all).map(Shard).collect(),
-    };
+    let shards = shards_of(filter.queue.as_ref(), app.node.cluster().shards);
     let scan = Scan { app: &app, shards, filter, to: start.to, size: params.page_size()? };
     let (tasks, next) = scan.page(start.at).await?;
     Ok(Json(TaskPage {
@@ -108,9 +104,7 @@ fn start(params: &Params, now: Wall, look_ms: i64) -> Answer<Start> {
     let (from, to) = (params.time("from")?, params.time("to")?);
     if let Some(text) = params.text("page_token") {
         let start = token(text).ok_or_else(|| parameter("page_token", "is not one that was given out"))?;
-        if from.is_some_and(|from| from != start.from) || to.is_some_and(|to| to != start.to) {
-            return Err(parameter("page_token", "was given out for another from or to"));
-        }
+        same_stretch((from, to), (start.from, start.to))?;
         return Ok(start);
     }
     let from = from.unwrap_or(now.plus_ms(-look_ms));

@@ -7,7 +7,7 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName};
 
-use crate::model::{QueueName, TaskId, TaskKey, Wall};
+use crate::model::{QueueName, Shard, TaskId, TaskKey, Wall, home_shard};
 use crate::wire::time::{Round, parse_time};
 
 use super::limits::{PAGE_SIZE, PAGE_SIZE_MAX, WAIT_S_MAX};
@@ -80,6 +80,29 @@ impl Params {
         let size = text.parse().ok().filter(|size| (1..=PAGE_SIZE_MAX).contains(size));
         size.ok_or_else(|| parameter("page_size", &format!("must be a number from 1 to {PAGE_SIZE_MAX}")))
     }
+}
+
+/// The shards that a list reads: the home of a queue, or all of them.
+pub(super) fn shards_of(queue: Option<&QueueName>, all: u32) -> Vec<Shard> {
+    match queue {
+        Some(queue) => vec![home_shard(queue, all)],
+        None => (0..all).map(Shard).collect(),
+    }
+}
+
+/// Refuses a page token together with another stretch of time than the one it was given out for.
+///
+/// # Errors
+/// `from` or `to` is given, and is another.
+pub(super) fn same_stretch(
+    asked: (Option<Wall>, Option<Wall>),
+    of_token: (Wall, Wall),
+) -> Result<(), Problem> {
+    let (from, to) = asked;
+    if from.is_some_and(|from| from != of_token.0) || to.is_some_and(|to| to != of_token.1) {
+        return Err(parameter("page_token", "was given out for another from or to"));
+    }
+    Ok(())
 }
 
 /// A parameter that is wrong.

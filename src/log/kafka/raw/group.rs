@@ -8,7 +8,7 @@ use rdkafka::bindings as rd;
 use rdkafka::client::{Client, ClientContext};
 use rdkafka::types::RDKafkaErrorCode;
 
-use super::queue::{Asking, Event, Queue};
+use super::queue::{Asking, Event, Queue, check};
 
 /// The generation of its group that a client is a member of, as far as it knows.
 pub(in crate::log::kafka) fn generation<C: ClientContext>(client: &Client<C>) -> Option<i32> {
@@ -71,13 +71,7 @@ impl Event {
             if count != 1 {
                 return Err(RDKafkaErrorCode::Fail);
             }
-            let error = rd::rd_kafka_ConsumerGroupDescription_error(*groups);
-            if !error.is_null() {
-                match RDKafkaErrorCode::from(rd::rd_kafka_error_code(error)) {
-                    RDKafkaErrorCode::NoError => {}
-                    code => return Err(code),
-                }
-            }
+            check(rd::rd_kafka_ConsumerGroupDescription_error(*groups))?;
             let stable = rd::rd_kafka_consumer_group_state_t::RD_KAFKA_CONSUMER_GROUP_STATE_STABLE;
             if rd::rd_kafka_ConsumerGroupDescription_state(*groups) != stable {
                 return Ok(None);

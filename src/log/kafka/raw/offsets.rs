@@ -8,7 +8,7 @@ use rdkafka::bindings as rd;
 use rdkafka::client::{Client, ClientContext};
 use rdkafka::types::RDKafkaErrorCode;
 
-use super::queue::{Asking, Event, Queue};
+use super::queue::{Asking, Event, Queue, check};
 
 /// What was asked in one go about partitions of one topic.
 pub(in crate::log::kafka) struct Offsets {
@@ -130,7 +130,6 @@ fn describe(queue: &Queue, asking: &Asking, topic: &CStr) {
     }
 }
 
-/// What an answer says.
 impl Event {
     /// The offsets of an answer to ListOffsets.
     fn listed(&self) -> Result<BTreeMap<i32, Result<i64, RDKafkaErrorCode>>, RDKafkaErrorCode> {
@@ -170,13 +169,7 @@ impl Event {
             if count != 1 {
                 return Err(RDKafkaErrorCode::UnknownTopicOrPartition);
             }
-            let error = rd::rd_kafka_TopicDescription_error(*topics);
-            if !error.is_null() {
-                match RDKafkaErrorCode::from(rd::rd_kafka_error_code(error)) {
-                    RDKafkaErrorCode::NoError => {}
-                    code => return Err(code),
-                }
-            }
+            check(rd::rd_kafka_TopicDescription_error(*topics))?;
             let id = rd::rd_kafka_TopicDescription_topic_id(*topics);
             if id.is_null() || no_id(id) {
                 return Ok(String::new());

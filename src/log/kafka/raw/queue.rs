@@ -94,6 +94,21 @@ impl Event {
     }
 }
 
+/// What an error that belongs to a part of an answer says; there may be none.
+///
+/// # Safety
+/// The error is null, or its answer is alive.
+pub(super) unsafe fn check(error: *const rd::rd_kafka_error_t) -> Result<(), RDKafkaErrorCode> {
+    if error.is_null() {
+        return Ok(());
+    }
+    // SAFETY: the caller's error is alive.
+    match RDKafkaErrorCode::from(unsafe { rd::rd_kafka_error_code(error) }) {
+        RDKafkaErrorCode::NoError => Ok(()),
+        code => Err(code),
+    }
+}
+
 impl Drop for Event {
     fn drop(&mut self) {
         // SAFETY: ours, destroyed once.
