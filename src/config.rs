@@ -141,6 +141,8 @@ pub struct Topics {
     pub replication_factor: u32,
     /// Replicas that must have a record before it counts.
     pub min_insync_replicas: u32,
+    /// Whether what becomes of tasks is published on the events topic.
+    pub task_events: bool,
 }
 
 /// Cassandra.
@@ -212,6 +214,8 @@ pub struct Limits {
     pub tasks_in_memory: usize,
     /// Memory for schedule events that are fetched and not stored yet, in bytes.
     pub intake_bytes: usize,
+    /// Memory for task events that are not published yet, in bytes.
+    pub events_bytes: usize,
     /// Largest payload, in bytes.
     pub payload_bytes: usize,
 }

@@ -29,6 +29,7 @@ mod intake;
 mod late;
 mod life;
 mod load;
+mod outbox;
 mod ownership;
 mod park;
 mod queue;
@@ -58,6 +59,7 @@ use attempt::Attempts;
 use commit::Commit;
 use intake::Intake;
 use late::Late;
+use outbox::Outbox;
 use ownership::Ownership;
 use park::Parked;
 use queue::{Lines, Queues, SlotChange};
@@ -111,6 +113,8 @@ pub struct Options {
     pub late_rows: usize,
     /// A task ready for less gets no pointer for the watermark's sake, in milliseconds.
     pub late_after_ms: i64,
+    /// Whether what becomes of tasks is published on the events topic.
+    pub publishes: bool,
     /// Policies of handlers; others have the default.
     pub policies: Arc<BTreeMap<HandlerName, Policy>>,
 }
@@ -130,6 +134,7 @@ impl Options {
             queue_tasks_max: limits::QUEUE_TASKS_MAX,
             late_rows: limits::LATE_ROWS,
             late_after_ms: limits::LATE_AFTER_MS,
+            publishes: false,
             policies: Arc::new(BTreeMap::new()),
         }
     }
@@ -171,6 +176,7 @@ pub struct Engine {
     attempts: Attempts,
     parked: Parked,
     late: Late,
+    outbox: Outbox,
     writes: Writes,
     budget: Budget,
     /// The gates in force, and until when they may be relied on.
@@ -210,6 +216,7 @@ impl Engine {
             attempts: Attempts::default(),
             parked: Parked::default(),
             late: Late::default(),
+            outbox: Outbox::default(),
             writes: Writes::default(),
             budget,
             closed: Arc::default(),
@@ -280,6 +287,7 @@ impl Engine {
             Input::Slots(handler, count) => self.lines.granted(&handler, count),
             Input::CallEnded(seq, end) => self.call_ended(seq, end),
             Input::QueueStopped(seq, stopped) => self.queue_stopped(seq, stopped),
+            Input::Published(ticket, count, failure) => self.published(ticket, count, failure),
             Input::Tick => {}
             Input::ClockJumped => {
                 self.ownership.clock_jumped(now.boot);
@@ -298,8 +306,9 @@ impl Engine {
     pub fn poll_timeout(&self) -> Option<Boot> {
         let leased = self.ownership.valid(self.now.boot);
         let lease = [self.ownership.timeout(self.now.boot), self.leave_timeout(), self.let_go_at];
+        let lease = lease.into_iter().chain([self.outbox.next_retry()]);
         let sent = [self.attempts.next_deadline(), self.attempts.next_stop(), self.writes.next_retry(leased)];
-        let always = lease.into_iter().chain(sent);
+        let always = lease.chain(sent);
         let active = [self.window_timeout(), self.queues.next_backoff(), self.parked.next()]
             .map(|at| self.boot_when(at));
         let loading = [self.load_retry, self.press_timeout(), self.late.next_retry()];
@@ -343,6 +352,7 @@ impl Engine {
             self.write_progress_when_due();
         }
         self.leave_when_unheard();
+        self.drive_outbox();
         self.settle_slots();
         self.flush_writes();
     }

@@ -40,7 +40,10 @@ pub enum Error {
         /// The next offset to be written.
         next: u64,
     },
-    /// This record can never be written (too large, topic unknown, not authorized).
+    /// This record is larger than its topic takes.
+    #[error("the record is too large: {0}")]
+    TooLarge(String),
+    /// This record can never be written (topic unknown, not authorized).
     #[error("log refuses the record: {0}")]
     Refused(String),
     /// The client is beyond repair and must be made anew.

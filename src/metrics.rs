@@ -17,7 +17,7 @@ use family::Families;
 pub use labels::{BlockedReason, LeaseLoss, PauseReason, RepeatCause, StopReason, StoreErrorKind, StoreOp};
 use series::{Events, Handlers, Requests, Shards, Tasks};
 
-use crate::model::{CloseReason, HandlerName, MarkKind, Outcome, RejectReason};
+use crate::model::{CloseReason, HandlerName, MarkKind, Outcome, RejectReason, TaskEventKind};
 use crate::store;
 
 /// Label of tasks whose handler is none of the configured ones: a loopback URL, or one that was taken out of the
@@ -52,6 +52,8 @@ pub struct ShardTotals {
     pub lag_records: u64,
     /// Tasks in memory.
     pub tasks_in_memory: usize,
+    /// Task events that are not published yet.
+    pub events_waiting: usize,
     /// Queues whose head waits for its next try.
     pub queues_retrying: usize,
     /// Queues that wait for the open attempt of a lost owner.
@@ -134,6 +136,16 @@ impl Metrics {
         self.tasks.closed.of(reason.word()).inc();
     }
 
+    /// A task event was left out: the topic never takes it.
+    pub fn task_event_refused(&self) {
+        self.tasks.not_told.inc();
+    }
+
+    /// A task event was published.
+    pub fn task_event(&self, kind: TaskEventKind) {
+        self.tasks.told.of(kind.word()).inc();
+    }
+
     /// An event closed a task: cancelled, replaced, rescheduled.
     pub fn superseded(&self, mark: MarkKind) {
         self.tasks.closed.of(mark.word()).inc();
@@ -187,6 +199,7 @@ impl Metrics {
         self.shards.lease_remaining.set(totals.lease_remaining_s);
         self.events.consumer_lag.set(i64::try_from(totals.lag_records).unwrap_or(i64::MAX));
         self.tasks.in_memory.set(gauge_of(totals.tasks_in_memory));
+        self.tasks.to_tell.set(gauge_of(totals.events_waiting));
         let blocked = [
             (BlockedReason::Retrying, totals.queues_retrying),
             (BlockedReason::OpenAttempt, totals.queues_held),

@@ -12,6 +12,7 @@ pub mod name;
 pub mod owner;
 pub mod row;
 pub mod task;
+pub mod task_event;
 pub mod time;
 
 pub use event::{Due, Event, Origin, Redrive, RejectReason, Rejection, Verb};
@@ -19,7 +20,9 @@ pub use gate::{Bar, Blackout, Change, Closed, Gate, GateAction, Gates, Operation
 pub use home::{home_shard, partition_of};
 pub use late::{LateEntry, LateQueueRow, Pointer, PointerPage, PointerRange, PointerRow, Segment, Standing};
 pub use name::{HandlerName, NameError, QueueName, TaskId, TaskKey};
-pub use owner::{AttemptToken, Epoch, Generation, OriginMark, OwnerRow, OwnerUuid, Progress, Shard, Version};
+pub use owner::{
+    AttemptToken, Epoch, Generation, OriginMark, OwnerRow, OwnerUuid, Progress, Shard, Told, Version,
+};
 pub use row::{
     Current, DeadLetterRow, Decision, Died, Ended, EventRow, Fact, FactRow, MarkKind, PayloadRow, Place, Row,
     Started,
@@ -28,4 +31,5 @@ pub use task::{
     CloseReason, Misfire, OnConflict, OnDead, OnFailure, OpenAttempts, Outcome, Payload, RetryPolicy,
     TaskContent, TaskState,
 };
+pub use task_event::{Cause, TaskEvent, TaskEventKind};
 pub use time::{Boot, Now, Wall};

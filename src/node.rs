@@ -90,6 +90,8 @@ pub(crate) struct Backends {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) consumer: Arc<dyn Consumer>,
     pub(crate) producer: Arc<dyn Producer>,
+    /// For task events.
+    pub(crate) events_producer: Arc<dyn Producer>,
     /// Writes for topic handlers.
     pub(crate) handlers_producer: Arc<dyn Producer>,
     /// The embedded log, where topics can be read back.
@@ -243,12 +245,14 @@ impl Builder {
         if backends.embedded.is_some() {
             // Nobody else can come.
             options.sole_owner = true;
+            options.task_events = false;
             options.timing.run_on_ms = 0;
         }
         let service = Service::start(Parts {
             store: backends.store.clone(),
             consumer: backends.consumer.clone(),
             producer: backends.producer.clone(),
+            events_producer: backends.events_producer.clone(),
             registry: registry.clone(),
             metrics: metrics.clone(),
             rules: rules.clone(),
@@ -312,8 +316,10 @@ fn options_of(config: &Config) -> runtime::Options {
         },
         tasks_in_memory: config.limits.tasks_in_memory,
         intake_bytes: config.limits.intake_bytes,
+        events_bytes: config.limits.events_bytes,
         look_ahead_ms: limits::LOOK_AHEAD_MS,
         repeat_window_ms: i64::try_from(config.retention.repeat_window_ms).unwrap_or(i64::MAX),
+        task_events: config.topics.task_events,
         prefix: config.topics.prefix.clone(),
         sole_owner: false,
     }

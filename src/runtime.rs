@@ -47,6 +47,8 @@ pub struct Parts {
     pub consumer: Arc<dyn Consumer>,
     /// The writing side of the log.
     pub producer: Arc<dyn Producer>,
+    /// The writing side of the log for task events: their failures hold up nothing else.
+    pub events_producer: Arc<dyn Producer>,
     /// The handlers.
     pub registry: Arc<Registry>,
     /// The metrics.
@@ -74,10 +76,14 @@ pub struct Options {
     pub tasks_in_memory: usize,
     /// Memory for schedule events that are fetched and not stored yet, in bytes.
     pub intake_bytes: usize,
+    /// Memory for task events that are not published yet, in bytes.
+    pub events_bytes: usize,
     /// How far ahead tasks are loaded, in milliseconds.
     pub look_ahead_ms: i64,
     /// Same content within this time is a repeat, in milliseconds.
     pub repeat_window_ms: i64,
+    /// Whether what becomes of tasks is published on the events topic.
+    pub task_events: bool,
     /// Topic names' prefix.
     pub prefix: String,
     /// No other process can own a shard (the embedded store is locked): a jump of the clock ends no lease.
@@ -89,6 +95,7 @@ pub(crate) struct Shared {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) consumer: Arc<dyn Consumer>,
     pub(crate) producer: Arc<dyn Producer>,
+    pub(crate) events_producer: Arc<dyn Producer>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) rules: Rules,
@@ -126,6 +133,7 @@ impl Service {
             store: parts.store,
             consumer: parts.consumer,
             producer: parts.producer,
+            events_producer: parts.events_producer,
             registry: parts.registry,
             metrics: parts.metrics,
             rules: parts.rules,
@@ -293,6 +301,7 @@ impl Service {
             timing: shared.options.timing,
             look_ahead_ms: shared.options.look_ahead_ms,
             repeat_window_ms: shared.options.repeat_window_ms,
+            publishes: shared.options.task_events,
             policies: Arc::new(policies),
             ..engine::Options::new(shard, shared.cluster.shards, &shared.options.instance)
         }
@@ -308,6 +317,7 @@ impl Service {
         let budget = engine::Budget {
             tasks: (options.tasks_in_memory / owned.max(1)).max(limits::LOAD_PAGE_ROWS),
             intake_bytes: options.intake_bytes / owned.max(1),
+            events_bytes: options.events_bytes / owned.max(1),
         };
         self.tell_all(|| Input::Budget(budget));
     }

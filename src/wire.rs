@@ -4,4 +4,5 @@ pub mod blackout;
 pub mod event;
 pub mod forward;
 pub mod row;
+pub mod task_event;
 pub mod time;

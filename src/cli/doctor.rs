@@ -207,6 +207,7 @@ pub(super) fn of_log(error: &log::Error) -> anyhow::Error {
         log::Error::NotAssigned(_)
         | log::Error::OffsetGone { .. }
         | log::Error::Refused(_)
+        | log::Error::TooLarge(_)
         | log::Error::Fatal(_) => Exit::Error,
     };
     exit.with(error.to_string())

@@ -23,6 +23,7 @@ pub(super) fn config(main: &mut Section, handlers: &[Section], problems: &mut Ve
         limits: Limits {
             tasks_in_memory: size(main, "limits.tasks_in_memory"),
             intake_bytes: size(main, "limits.intake_bytes"),
+            events_bytes: size(main, "limits.events_bytes"),
             payload_bytes: size(main, "limits.payload_bytes"),
         },
         retention: Retention {
@@ -167,6 +168,7 @@ fn topics(main: &Section, problems: &mut Vec<Problem>) -> Topics {
         partitions: count(main, "topics.partitions"),
         replication_factor: count(main, "topics.replication_factor"),
         min_insync_replicas: count(main, "topics.min_insync_replicas"),
+        task_events: main.bool("topics.task_events"),
     };
     if topics.min_insync_replicas > topics.replication_factor {
         let text = format!(

@@ -109,6 +109,12 @@ pub(super) static KEYS: &[Key] = &[
         "Replicas that must have a record before it counts",
     ),
     key(
+        "topics.task_events",
+        Bool,
+        Text("true"),
+        "Publish what becomes of tasks on the events topic; not when embedded",
+    ),
+    key(
         "cassandra.nodes",
         List,
         Unset,
@@ -167,6 +173,12 @@ pub(super) static KEYS: &[Key] = &[
         Integer { min: 1_048_576, max: 17_179_869_184 },
         Text("33554432"),
         "Memory for schedule events fetched and not stored yet, shared evenly by this instance's shards; an event counts 3 KiB and three times its bytes",
+    ),
+    key(
+        "limits.events_bytes",
+        Integer { min: 1_048_576, max: 17_179_869_184 },
+        Text("134217728"),
+        "Memory for task events that are not published yet, shared evenly by this instance's shards; an event counts 512 bytes and its result, error or reason. At half of it no schedule events are taken in, at all of it no task starts",
     ),
     key(
         "limits.payload_bytes",

@@ -60,7 +60,7 @@ impl Dispatch for ToTopic {
 /// A log that is away is no failure of the task.
 fn ending(error: &log::Error) -> Ending {
     let outcome = match error {
-        log::Error::Refused(_) => Outcome::Fatal,
+        log::Error::Refused(_) | log::Error::TooLarge(_) => Outcome::Fatal,
         log::Error::Unavailable(_)
         | log::Error::Unknown(_)
         | log::Error::NotAssigned(_)

@@ -63,6 +63,11 @@ impl Attempt {
     pub(super) fn queue(&self) -> &QueueName {
         &self.key.queue
     }
+
+    /// Its task: key, place, due time.
+    pub(super) fn task(&self) -> (&TaskKey, Place, Wall) {
+        (&self.key, self.place, self.due_at)
+    }
 }
 
 /// The attempts of a shard.
@@ -159,7 +164,9 @@ impl Engine {
 
     /// Whether anything may be started now.
     pub(super) fn may_start(&self) -> bool {
-        self.may_call() && (!self.is_loader_behind() || planted!(StartBehindLoader))
+        self.may_call()
+            && (!self.is_loader_behind() || planted!(StartBehindLoader))
+            && !self.outbox.takes(self.budget.events_bytes)
     }
 
     /// Whether a start on record may be called now.
@@ -450,6 +457,7 @@ impl Engine {
         let Some(attempt) = self.attempts.open.remove(&seq) else { return };
         let place = attempt.place;
         self.intake.on_record(place);
+        self.outbox.take_back(&Fact::Started(attempt.started.clone()));
         self.free_slot(&attempt.content.handler);
         if attempt.leftover {
             return;

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{Boot, Generation, OriginMark, Progress, Segment, Shard, Version, Wall};
+use crate::model::{Boot, Generation, OriginMark, Progress, Segment, Shard, Told, Version, Wall};
 
 use super::effect::{Effect, Observation};
 use super::input::{Failure, LogEnd};
@@ -22,12 +22,15 @@ pub(super) struct Commit {
     written_watermark: Wall,
     /// The list of late queues that the durable row names.
     written_late: Option<Segment>,
+    /// What the durable row says is published.
+    written_told: Option<Told>,
     wrote_at: Boot,
     stamp: u64,
     closing: bool,
     target: Option<u64>,
     /// Where the log ended when it was last asked.
     log_end: Option<u64>,
+    log_first: Option<u64>,
     end_read_at: Option<Boot>,
     end_asked: Option<EndAsked>,
     /// Nothing that is still to come was appended before this.
@@ -98,6 +101,11 @@ impl Commit {
         self.progress.as_ref().map(|progress| progress.marks.clone()).unwrap_or_default()
     }
 
+    /// Where the log began when it was last asked.
+    pub(super) fn log_first(&self) -> Option<u64> {
+        self.log_first
+    }
+
     pub(super) fn log_end(&self) -> Option<u64> {
         self.log_end
     }
@@ -157,7 +165,9 @@ impl Engine {
     fn has_moved(&self) -> bool {
         let (commit, list) = (&self.commit, &self.late.list);
         let other_list = commit.confirmed && list.is_whole() && list.to_name() != commit.written_late;
-        commit.written_to != Some(commit.next_offset()) || other_list
+        let told = commit.written_told.map_or(0, |told| told.next_offset);
+        let moved = commit.written_to != Some(commit.next_offset());
+        moved || other_list || (self.options.publishes && told != self.outbox.decided_to())
     }
 
     /// Writes the progress row: the first one opens the epoch.
@@ -169,10 +179,11 @@ impl Engine {
         let watermark = if passes { self.present_watermark() } else { self.commit.watermark() };
         let late = if passes { self.late.list.to_name() } else { self.commit.late() };
         let wall = u64::try_from(self.now.wall.0).unwrap_or(0);
+        let told = self.told();
         let commit = &mut self.commit;
         commit.stamp = (commit.stamp + 1).max(wall.saturating_mul(1_000));
         let Some(progress) = &mut commit.progress else { return };
-        (progress.watermark, progress.late) = (watermark, late);
+        (progress.watermark, progress.late, progress.told) = (watermark, late, told);
         commit.writing = Some(progress.next_offset);
         let (progress, stamp) = (progress.clone(), commit.stamp);
         let ticket = self.ticket();
@@ -198,6 +209,7 @@ impl Engine {
         commit.written_to = Some(next_offset);
         commit.written_watermark = commit.progress.as_ref().map_or(Wall::MIN, |progress| progress.watermark);
         commit.written_late = commit.late();
+        commit.written_told = commit.progress.as_ref().and_then(|progress| progress.told);
         self.late.list.named(commit.late());
         if self.ownership.assigned() || commit.closing {
             #[cfg(feature = "testing")]
@@ -214,7 +226,9 @@ impl Engine {
             return self.commit.watermark();
         }
         let intake = self.intake.oldest_unapplied().unwrap_or(self.commit.quiet_until);
-        let memory = self.window.first_without_pointer().map_or(Wall::MAX, |place| place.ready_at);
+        let held =
+            [self.window.first_without_pointer(), self.outbox.first_gone()].into_iter().flatten().min();
+        let memory = held.map_or(Wall::MAX, |place| place.ready_at);
         let memory = if planted!(WatermarkPassesUnfinished) { Wall::MAX } else { memory };
         let below = intake.min(memory).min(self.window.cursor().ready_at).plus_ms(-1);
         below.max(self.commit.watermark())
@@ -255,6 +269,7 @@ impl Engine {
         };
         self.commit.end_read_at = Some(self.now.boot.plus_ms(END_READ_MS));
         self.commit.log_end = Some(end.next);
+        self.commit.log_first = Some(end.first);
         if let Some(broken) = self.broken_log(&asked, &end) {
             if self.may_judge_the_log() {
                 self.stop_shard(broken);
@@ -317,7 +332,7 @@ impl Engine {
             return;
         }
         let applied = self.commit.target.is_some_and(|target| self.commit.next_offset() >= target);
-        let applied = applied || planted!(StartBeforeCatchUp);
+        let applied = (applied && self.has_read_again()) || planted!(StartBeforeCatchUp);
         let reached = applied && (self.window.cursor().ready_at > self.now.wall || self.window.is_full());
         let away = self.catch_up_timeout().is_some_and(|at| at <= self.now.boot);
         if away || (reached && self.late.list.is_own()) {
@@ -331,6 +346,7 @@ impl Engine {
     /// When a log that gives nothing more is not waited for any longer.
     pub(super) fn catch_up_timeout(&self) -> Option<Boot> {
         let silent = self.stage == Stage::CatchingUp && self.intake.backlog() == 0 && self.late.list.is_own();
+        let silent = silent && !self.is_full_of_events();
         self.catch_up_since.filter(|_| silent).map(|since| since.plus_ms(self.options.catch_up_ms))
     }
 

@@ -47,6 +47,7 @@ const RETRY_MS: u64 = 500;
 
 impl Engine {
     pub(super) fn push_fact(&mut self, place: Place, fact: Fact, purpose: Purpose) {
+        self.will_be_told(&fact);
         let row = FactRow { shard: self.options.shard, place, fact };
         self.writes.push_all(vec![Row::Fact(row)], purpose);
     }
@@ -66,6 +67,7 @@ impl Engine {
             attempts,
             error,
         };
+        self.will_be_told(&fact);
         let end = Row::Fact(FactRow { shard, place, fact });
         self.attempts.dying.insert(seq, Dying { letter, end, purpose, retry_at: None });
         if content.on_dead == OnDead::Continue || marked || planted!(StopNotAwaited) {

@@ -3,6 +3,7 @@
 use crate::model::{Place, Wall};
 
 use super::Engine;
+use super::outbox::Gone;
 use super::window::{Status, Task};
 
 impl Engine {
@@ -61,7 +62,7 @@ impl Engine {
                 self.lines.leave(&task.content.handler, task.content.priority, place);
             }
         }
-        self.went(place, &task, false);
+        self.went(place, &Gone::of(&task), false);
         self.pump(&task.key.queue);
     }
 

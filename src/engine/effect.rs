@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::model::{
     AttemptToken, CloseReason, Decision, Epoch, HandlerName, Outcome, OwnerUuid, Payload, Place,
-    PointerRange, Progress, RejectReason, Rejection, Row, Segment, Shard, TaskContent, TaskKey, Version,
-    Wall,
+    PointerRange, Progress, RejectReason, Rejection, Row, Segment, Shard, TaskContent, TaskEvent,
+    TaskEventKind, TaskKey, Version, Wall,
 };
 
 /// One id to look up: rows of versions `first..=last`, and the newest below.
@@ -50,6 +50,13 @@ pub struct CallOrder {
 /// What metrics and logs are told. Nothing depends on it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Observation {
+    /// A task event can never be published, and is left out.
+    EventRefused {
+        /// What it says.
+        kind: TaskEventKind,
+        /// Why.
+        why: String,
+    },
     /// An attempt ended, after `run_ms`.
     AttemptEnded {
         /// The handler.
@@ -159,6 +166,8 @@ pub enum Effect {
     ReadPointers(u64, PointerRange),
     /// Write rows durably.
     Write(u64, Arc<[Row]>),
+    /// Publish task events, in this order. Answered when all of them are durable.
+    Publish(u64, Vec<Arc<TaskEvent>>),
     /// Put the record at this offset on the rejected topic.
     Reject(u64, Rejection),
     /// Put the record at this offset on its home partition.

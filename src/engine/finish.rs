@@ -56,13 +56,13 @@ impl Engine {
             self.unline_if(name, place);
         }
         let Some(task) = self.window.remove(place) else { return };
-        self.went(place, &task, true);
         self.attempts.holds.remove(&place);
         self.parked.forget(place);
         if let Some(queue) = self.queues.by_name.get_mut(&task.key.queue) {
             queue.remove(task.due_at, place);
             queue.busy.remove(&place);
         }
+        self.gone(place, &task);
         self.pump(&task.key.queue);
     }
 

@@ -37,6 +37,16 @@ impl Hold {
         self.until
     }
 
+    /// Whether an end is that of its attempt.
+    pub(super) fn is_ended_by(&self, ended: &crate::model::Ended) -> bool {
+        (ended.epoch, ended.seq) == (self.started.epoch, self.started.seq)
+    }
+
+    /// Whether it is of an owner before.
+    pub(super) fn is_of_before(&self) -> bool {
+        self.read_at.is_some()
+    }
+
     pub(super) fn next(&self) -> Wall {
         match self.read_at {
             None => self.ends_at(),
@@ -125,8 +135,12 @@ impl Engine {
     }
 
     pub(super) fn held_facts_read(&mut self, ticket: u64, place: Place, rows: &[FactRow]) {
-        let Some(hold) = self.attempts.holds.get(&place) else { return };
+        if !self.attempts.holds.contains_key(&place) {
+            return;
+        }
         let folded = super::fold(rows.iter().map(|row| &row.fact), self.commit.applied_to());
+        self.tell_end_of_before(place, rows, folded.mark.map(|(_, mark)| mark));
+        let Some(hold) = self.attempts.holds.get(&place) else { return };
         match folded.next() {
             super::Next::Open(started) if started == hold.started => {
                 let is_last = hold.last_read.is_some_and(|last| last <= ticket);

@@ -72,11 +72,18 @@ pub struct Budget {
     /// Schedule events fetched and not stored yet, in bytes; an event counts three times its own and
     /// `limits::INTAKE_RECORD_BYTES`.
     pub intake_bytes: usize,
+    /// Task events that are not published yet, in bytes: at half of it no schedule events are taken in, at all of it no task
+    /// starts.
+    pub events_bytes: usize,
 }
 
 impl Default for Budget {
     fn default() -> Self {
-        Budget { tasks: limits::TASKS_IN_MEMORY, intake_bytes: limits::INTAKE_BYTES }
+        Budget {
+            tasks: limits::TASKS_IN_MEMORY,
+            intake_bytes: limits::INTAKE_BYTES,
+            events_bytes: limits::EVENTS_BYTES,
+        }
     }
 }
 
@@ -104,6 +111,9 @@ pub enum Input {
     Released(Result<bool, Failure>),
     /// Answer to `Effect::ReadProgress`.
     ProgressRead(u64, Result<Option<Progress>, Failure>),
+    /// Answer to `Effect::Publish`: so many from the first on are durable, and why the next one is not. That one can never be
+    /// written (`Failure::RowRefused`), or it and those behind it are to be published again.
+    Published(u64, usize, Option<Failure>),
     /// Answer to `Effect::WriteProgress`.
     ProgressWritten(u64, Result<(), Failure>),
     /// Answer to `Effect::ReadLogEnd`.

@@ -9,10 +9,11 @@
 //! may still be refused or lost. The target of a decision is frozen until the decision is visible.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 
 use crate::model::{Boot, EventRow, Origin, OriginMark, Place, Shard, Version, Wall, limits};
 
-use super::effect::Effect;
+use super::effect::{Effect, Observation};
 use super::input::{Failure, Incoming};
 use super::{Engine, Stage};
 
@@ -43,6 +44,8 @@ pub(super) struct Intake {
     decided_to: Option<u64>,
     inbox: VecDeque<Incoming>,
     batches: VecDeque<Batch>,
+    /// What was applied when this owner began to read, and is to be read again for what is to be published of it.
+    again: Option<Range<u64>>,
     /// What inbox and batches take in memory.
     bytes: usize,
     frozen: BTreeMap<Place, u32>,
@@ -64,6 +67,13 @@ impl Intake {
     /// An owner before may have decided what lies below this offset.
     pub(super) fn decided_to(&self) -> u64 {
         self.decided_to.unwrap_or(u64::MAX)
+    }
+
+    /// What was read again up to this offset is decided.
+    fn decided_again_to(&mut self, offset: u64) {
+        if let Some(again) = &mut self.again {
+            again.start = offset.min(again.end);
+        }
     }
 
     /// Append time of the oldest record fetched and not applied.
@@ -124,12 +134,36 @@ impl Engine {
             return;
         }
         if !self.intake.reading && self.intake.backlog() == 0 {
-            self.intake.next_expected = self.commit.next_offset();
+            self.intake.next_expected = self.first_to_read();
             self.intake.marks = self.commit.origin_marks();
         }
         self.intake.decided_to = self.intake.decided_to.or(self.commit.log_end());
         self.intake.reading = true;
         self.seek();
+    }
+
+    /// Whether what was applied before and may not be published is read again.
+    pub(super) fn has_read_again(&self) -> bool {
+        self.intake.again.as_ref().is_some_and(Range::is_empty)
+    }
+
+    /// What was applied when this owner began to read is read again from where decisions may not be published; what the log
+    /// has let go of is not.
+    fn first_to_read(&mut self) -> u64 {
+        let applied_to = self.commit.next_offset();
+        if self.intake.again.is_none() {
+            let first = self.commit.log_first().unwrap_or(applied_to);
+            let told = self.outbox.decided_to();
+            let from = if self.options.publishes { told.max(first) } else { applied_to };
+            if self.options.publishes && told < first {
+                let detail =
+                    format!("records {told} to {first} are gone: what was decided of them is not published");
+                self.observe(Observation::Trouble { what: "task events", detail });
+            }
+            self.intake.again = Some(from.min(applied_to)..applied_to);
+        }
+        let again = self.intake.again.clone().filter(|again| !again.is_empty());
+        again.map_or(applied_to, |again| again.start)
     }
 
     fn seek(&mut self) {
@@ -220,12 +254,14 @@ impl Engine {
     }
 
     fn fetch_more(&mut self) {
+        let is_full_of_events = self.is_full_of_events();
         let intake = &mut self.intake;
         intake.fetch_at.take_if(|at| *at <= self.now.boot);
         let waits = intake.fetch_at.is_some();
         // A third each: one fetched while others are looked up and written.
         let bytes_max = self.budget.intake_bytes / limits::INTAKE_BATCHES_MAX;
         let room = intake.has_room(self.budget.intake_bytes)
+            && !is_full_of_events
             && intake.inbox.len() < limits::INTAKE_BATCH_RECORDS_MAX;
         if intake.reading && intake.sought && intake.fetching.is_none() && room && !waits {
             let records_max =
@@ -243,6 +279,7 @@ impl Engine {
                 shards: self.options.shards,
                 generation: self.commit.generation(),
                 decided_to: self.intake.decided_to(),
+                applied_to: self.intake.again.as_ref().map_or(0, |again| again.end),
             };
             let id = self.ticket();
             let Intake { inbox, batches, .. } = &mut self.intake;
@@ -302,7 +339,9 @@ impl Engine {
         let item = self.intake.batches[index].next_item();
         let version = Version::new(self.commit.generation(), item.record.offset);
         let offset = item.record.offset;
-        if let Some(rejection) = item.rejection.clone() {
+        if self.intake.batches[index].is_again {
+            self.decide_again(index, version);
+        } else if let Some(rejection) = item.rejection.clone() {
             self.reject(index, offset, rejection);
         } else if let Some(to) = item.forward_to {
             self.forward(index, offset, to);
@@ -318,6 +357,15 @@ impl Engine {
         }
         self.intake.batches[index].next += 1;
         true
+    }
+
+    /// What was applied before is published as its row says.
+    fn decide_again(&mut self, index: usize, version: Version) {
+        let batch = &self.intake.batches[index];
+        let row = batch.next_item().own_key().and_then(|key| batch.recorded(key, version)).cloned();
+        if let Some(row) = row {
+            self.note_decision(index, &row);
+        }
     }
 
     fn ask(&mut self, need: Need) {

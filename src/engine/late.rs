@@ -20,8 +20,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crate::model::{Boot, Place, Pointer, PointerRow, QueueName, Row, Standing, Wall, limits};
 
 use super::Engine;
+use super::outbox::Gone;
 use super::queue::Queue;
-use super::window::{Status, Task, Written};
+use super::window::{Status, Written};
 use super::writes::Purpose;
 
 pub(super) mod list;
@@ -172,6 +173,17 @@ impl Late {
     /// Whether a queue has tasks that may not be in memory.
     pub(super) fn has(&self, queue: &QueueName) -> bool {
         self.queues.contains_key(queue)
+    }
+
+    /// Whether everything known by pointer was read, at least once.
+    pub(super) fn is_all_read(&self) -> bool {
+        let is_read = |late: &LateQueue| late.first_elsewhere().is_none() && late.passed.is_none();
+        self.list.is_read() && self.queues.values().all(is_read)
+    }
+
+    /// A pointer that is being written says nothing any more.
+    pub(super) fn asks_no_more(&mut self, place: Place) {
+        self.asking.remove(&place);
     }
 
     /// Number of late queues.
@@ -348,17 +360,17 @@ impl Engine {
     }
 
     /// A task left memory for good, or is to be loaded again.
-    pub(super) fn went(&mut self, place: Place, task: &Task, ended: bool) {
+    pub(super) fn went(&mut self, place: Place, gone: &Gone, ended: bool) {
         self.forget_facts(place);
-        if task.pointer == Written::No {
+        if gone.pointer == Written::No {
             return;
         }
         self.late.asking.remove(&place);
-        if let Some(late) = self.late.queues.get_mut(&task.key.queue) {
-            late.held.remove(&Pointer::of(task.due_at, place));
+        if let Some(late) = self.late.queues.get_mut(&gone.queue) {
+            late.held.remove(&Pointer::of(gone.due_at, place));
             late.ends += u32::from(ended);
         }
-        self.settle_late(&task.key.queue);
+        self.settle_late(&gone.queue);
     }
 
     /// Tells the list when a queue is late no more, and now and then how far it has come.

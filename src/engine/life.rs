@@ -10,6 +10,7 @@ use super::effect::{Effect, LeaveCause, Observation};
 use super::input::Budget;
 use super::intake::Intake;
 use super::late::Late;
+use super::outbox::Outbox;
 use super::ownership::Turn;
 use super::park::Parked;
 use super::queue::Queues;
@@ -177,6 +178,7 @@ impl Engine {
         self.attempts.let_go();
         self.parked = Parked::default();
         self.late = Late::default();
+        self.outbox = Outbox::default();
         self.load_retry = None;
         self.catch_up_since = None;
         self.gap_since = None;

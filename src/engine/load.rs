@@ -60,11 +60,13 @@ impl Engine {
             watermark: Wall::MIN,
             late: None,
             marks: BTreeMap::new(),
+            told: None,
         });
     }
 
     fn open_epoch(&mut self, progress: Progress) {
         self.window = Window::new(Place::start_of(progress.watermark), self.budget.tasks);
+        self.outbox.open(progress.told, progress.next_offset);
         self.commit.open(Progress { epoch: self.epoch(), ..progress });
         self.write_progress();
     }
@@ -214,7 +216,10 @@ impl Engine {
             folded.mark.get_or_insert((place.version, *mark));
         }
         let mark = folded.mark.map(|(_, mark)| mark);
-        self.admit_folded(place, loaded, folded.next(), mark);
+        let next = folded.next();
+        let stands = (matches!(next, Next::Finished(_)), mark);
+        self.retell(place, &loaded, rows.iter().map(|row| &row.fact), stands);
+        self.admit_folded(place, loaded, next, mark);
     }
 
     /// Takes a task into memory as its facts say.

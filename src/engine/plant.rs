@@ -49,6 +49,11 @@ mod switch {
     }
 
     plants! {
+        EventsNotHeld "the watermark passes tasks that are over and whose events are not published",
+        DecisionsNotHeld "the progress row says that decisions are published that are not",
+        FactsToldTooSoon "the progress row says that facts are published that are not",
+        EventsNotGathered "what an owner before left unpublished is published behind what comes after it",
+        EventsOfBeforeForgotten "what an owner before left unpublished is not published by the next one",
         GateIgnored "gates are not asked",
         AsideTakenForFirst "a parked task is taken for the first of its queue that may have an attempt open",
         RedriveOfWhatRuns "a redrive is taken for a task that is not over",

@@ -15,6 +15,7 @@ use crate::model::{FactRow, Place, Wall};
 use super::effect::Effect;
 use super::fold::{Next, fold};
 use super::input::Failure;
+use super::load::LoadedTask;
 use super::window::PageNotes;
 use super::{Engine, Stage};
 
@@ -90,8 +91,12 @@ impl Engine {
 
     fn keep_if_open(&mut self, rows: &[FactRow]) {
         let folded = fold(rows.iter().map(|row| &row.fact), self.commit.applied_to());
-        if matches!(folded.next(), Next::Open(_)) {
+        let (place, next) = (rows[0].place, folded.next());
+        if matches!(next, Next::Open(_)) || place.version >= self.commit.applied_to() {
             self.load_task(rows, &PageNotes::default());
+        } else if let Some(task) = LoadedTask::from_rows(rows) {
+            let stands = (matches!(next, Next::Finished(_)), folded.mark.map(|(_, mark)| mark));
+            self.retell(place, &task, rows.iter().map(|row| &row.fact), stands);
         }
     }
 }

@@ -16,3 +16,4 @@ mod resending;
 mod rig;
 mod running;
 mod scouting;
+mod telling;

@@ -26,6 +26,8 @@ pub struct ShardView {
     pub tasks: usize,
     /// Records fetched and not applied.
     pub backlog: usize,
+    /// Task events that are not published yet.
+    pub events_waiting: usize,
     /// Milliseconds of lease left.
     pub lease_left_ms: u64,
     /// The ready time of the oldest task that is ready and not started.
@@ -51,6 +53,8 @@ pub enum Pause {
     StoreMisconfigured,
     /// The log does not answer.
     LogUnavailable,
+    /// Task events that are not published yet fill their share of memory.
+    Events,
     /// The lease lapsed.
     NoLease,
 }
@@ -180,6 +184,7 @@ impl Engine {
             loaded_to: self.window.cursor().ready_at,
             tasks: self.window.len(),
             backlog: self.intake.backlog(),
+            events_waiting: self.outbox.len(),
             lease_left_ms: self.ownership.valid_until().ms_since(now),
             oldest_overdue: overdue,
             queues_retrying: self.queues.backing_off(),
@@ -199,7 +204,8 @@ impl Engine {
         let store = || self.intake.stuck_on_store().then_some(Pause::StoreUnavailable);
         let log = || self.intake.stuck_on_log().then_some(Pause::LogUnavailable);
         let memory = || self.intake.is_full(self.budget.intake_bytes).then_some(Pause::Memory);
-        self.writes.stuck().or_else(store).or_else(log).or_else(memory)
+        let events = || self.is_full_of_events().then_some(Pause::Events);
+        self.writes.stuck().or_else(store).or_else(log).or_else(memory).or_else(events)
     }
 
     fn phase_word(&self) -> &'static str {

@@ -165,6 +165,11 @@ impl Window {
         }
     }
 
+    /// Whether anything of the kind is kept.
+    pub(super) fn has_early(&self) -> bool {
+        !self.early.is_empty()
+    }
+
     pub(super) fn early(&self, place: Place) -> Option<&[Fact]> {
         self.early.get(&place).map(Vec::as_slice)
     }

@@ -256,6 +256,9 @@ impl Engine {
 
     fn acknowledge(&mut self, ticket: u64) {
         let Some(request) = self.writes.requests.remove(&ticket) else { return };
+        if !request.is_batch() {
+            self.tell_facts(&request.rows);
+        }
         for purpose in request.purposes {
             match purpose {
                 Purpose::Started(seq) => self.start_written(seq),

@@ -62,6 +62,8 @@ label! {
     PauseReason {
         /// Memory is at its bound.
         Memory = "memory",
+        /// Task events that are not published yet fill their share of memory.
+        TaskEvents = "task_events",
         /// The store does not answer.
         StoreUnavailable = "store_unavailable",
         /// The store refuses requests.

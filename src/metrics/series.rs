@@ -9,7 +9,7 @@ use super::family::{Families, Family};
 use super::labels::{
     BlockedReason, LeaseLoss, PauseReason, RepeatCause, StopReason, StoreErrorKind, StoreOp,
 };
-use crate::model::{CloseReason, HandlerName, MarkKind, Outcome, RejectReason};
+use crate::model::{CloseReason, HandlerName, MarkKind, Outcome, RejectReason, TaskEventKind};
 
 const LATENESS_S: [f64; 20] = [
     0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0,
@@ -111,6 +111,9 @@ pub(super) struct Tasks {
     pub queues_blocked: Family<IntGauge>,
     pub closed: Family<IntCounter>,
     pub repeat_starts: Family<IntCounter>,
+    pub told: Family<IntCounter>,
+    pub to_tell: IntGauge,
+    pub not_told: IntCounter,
 }
 
 impl Tasks {
@@ -127,7 +130,14 @@ impl Tasks {
         let help = "Attempts started although one before may have run";
         let causes = words(RepeatCause::ALL, RepeatCause::word);
         let repeat_starts = families.counters("dueline_repeat_starts_total", help, "cause", causes);
-        Tasks { oldest_overdue, in_memory, queues_blocked, closed, repeat_starts }
+        let help = "Task events published, those published again among them";
+        let kinds = words(TaskEventKind::ALL, TaskEventKind::word);
+        let told = families.counters("dueline_task_events_total", help, "event", kinds);
+        let help = "Task events that are not published yet";
+        let to_tell = families.int_gauge("dueline_task_events_waiting", help);
+        let help = "Task events that the events topic never takes, as too large; they are left out";
+        let not_told = families.counter("dueline_task_events_refused_total", help);
+        Tasks { oldest_overdue, in_memory, queues_blocked, closed, repeat_starts, told, to_tell, not_told }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Metrics, Options, PauseReason, ShardTotals, StoreOp};
 use crate::config::check_generated;
-use crate::model::{CloseReason, HandlerName, MarkKind, Outcome, RejectReason};
+use crate::model::{CloseReason, HandlerName, MarkKind, Outcome, RejectReason, TaskEventKind};
 use crate::store;
 
 fn metrics() -> Metrics {
@@ -44,6 +44,7 @@ fn what_happens_is_counted_under_its_label() {
     metrics.dead_letter(&notify);
     metrics.closed(CloseReason::Expired);
     metrics.superseded(MarkKind::Cancelled);
+    metrics.task_event(TaskEventKind::Parked);
     metrics.event_rejected(RejectReason::NotJson);
     metrics.repeat_start("owner_lost");
     metrics.lease_lost("fenced");
@@ -54,6 +55,7 @@ fn what_happens_is_counted_under_its_label() {
         owned: 4,
         oldest_overdue_s: 1.5,
         queues_retrying: 3,
+        events_waiting: 7,
         intake_paused: [(PauseReason::Memory, 2)].into(),
         ..ShardTotals::default()
     });
@@ -64,6 +66,8 @@ fn what_happens_is_counted_under_its_label() {
         "dueline_task_lateness_seconds_bucket{handler=\"notify\",le=\"3600\"} 1",
         "dueline_closed_total{reason=\"expired\"} 1",
         "dueline_closed_total{reason=\"cancelled\"} 1",
+        "dueline_task_events_total{event=\"parked\"} 1",
+        "dueline_task_events_waiting 7",
         "dueline_events_rejected_total{reason=\"not_json\"} 1",
         "dueline_dead_letters_total{handler=\"notify\"} 1",
         "dueline_repeat_starts_total{cause=\"owner_lost\"} 1",

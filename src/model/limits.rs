@@ -18,6 +18,10 @@ pub const TEXT_BYTES_MAX: usize = 1_024;
 pub const RESULT_BYTES_MAX: usize = 16 * 1024;
 /// Tasks that an instance holds in memory (default of `limits.tasks_in_memory`); a payload counts as one more per KiB.
 pub const TASKS_IN_MEMORY: usize = 500_000;
+/// Task events of an instance that are not published yet, in bytes of memory (default of `limits.events_bytes`).
+pub const EVENTS_BYTES: usize = 128 * 1024 * 1024;
+/// Task events published in one go.
+pub const EVENTS_AT_ONCE: usize = 500;
 /// How far ahead of now a shard loads tasks, in milliseconds.
 pub const LOOK_AHEAD_MS: i64 = 120_000;
 /// Schedule events that an instance has fetched and not stored yet, in bytes of memory (default of

@@ -126,6 +126,19 @@ pub struct Progress {
     pub late: Option<Segment>,
     /// For each origin partition of forwarded records: the last one applied.
     pub marks: BTreeMap<Shard, OriginMark>,
+    /// What is published as task events; `None` = everything, or nothing is to be.
+    pub told: Option<Told>,
+}
+
+/// What is published as task events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// Offsets below this: what was decided is published.
+    pub next_offset: u64,
+    /// Facts of the row's epoch with a time up to this are published.
+    pub own: Wall,
+    /// Of lower epochs: facts with a time after this may be left to be published; `None` = none are left.
+    pub before: Option<Wall>,
 }
 
 /// The last record of an origin partition that was applied here.

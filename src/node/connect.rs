@@ -28,6 +28,7 @@ async fn open_embedded(config: &Config, dev: &Dev) -> Result<Backends, Error> {
         store,
         consumer: log.consumer()?,
         handlers_producer: producer.clone(),
+        events_producer: producer.clone(),
         producer,
         embedded: Some(log),
         survives_dc_loss: None,
@@ -48,9 +49,22 @@ async fn open_servers(config: &Config) -> Result<Backends, Error> {
     } else {
         producer.clone()
     };
+    let events_producer: Arc<dyn Producer> = if config.topics.task_events {
+        Arc::new(crate::log::kafka::Producer::start(options.clone())?)
+    } else {
+        producer.clone()
+    };
     let consumer = Arc::new(crate::log::kafka::Consumer::start(options)?);
     let survives_dc_loss = Some(survives);
-    Ok(Backends { store, consumer, producer, handlers_producer, embedded: None, survives_dc_loss })
+    Ok(Backends {
+        store,
+        consumer,
+        producer,
+        handlers_producer,
+        events_producer,
+        embedded: None,
+        survives_dc_loss,
+    })
 }
 
 /// What waits to be sent to a handler's topic is given up no later than the lease under which its task was started.

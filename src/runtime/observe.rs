@@ -74,6 +74,19 @@ impl Shared {
                     "shard stopped until a person decides: docs/operations.md, \"A stopped shard\""
                 );
             }
+            Observation::EventRefused { kind, why } => {
+                metrics.task_event_refused();
+                if let Some(times) = self.told("task event refused") {
+                    let kind = kind.word();
+                    tracing::error!(
+                        shard,
+                        kind,
+                        why,
+                        times,
+                        "a task event is left out: the events topic does not take it"
+                    );
+                }
+            }
             Observation::Trouble { what, detail } => {
                 // In an outage every shard has the same trouble many times a second.
                 if let Some(times) = self.told(what) {

@@ -26,6 +26,7 @@ pub(super) async fn watch(service: Service) {
 
 fn add(totals: &mut ShardTotals, view: &ShardView, now: Now) {
     totals.tasks_in_memory += view.tasks;
+    totals.events_waiting += view.events_waiting;
     totals.stopped += usize::from(view.phase == "stopped");
     let behind = view.log_end.map_or(0, |end| end.saturating_sub(view.next_offset));
     totals.lag_records += behind.max(view.backlog as u64);
@@ -48,6 +49,7 @@ fn add(totals: &mut ShardTotals, view: &ShardView, now: Now) {
 fn reason_of(pause: Pause) -> PauseReason {
     match pause {
         Pause::Memory => PauseReason::Memory,
+        Pause::Events => PauseReason::TaskEvents,
         Pause::StoreUnavailable => PauseReason::StoreUnavailable,
         Pause::StoreMisconfigured => PauseReason::StoreMisconfigured,
         Pause::LogUnavailable => PauseReason::LogUnavailable,

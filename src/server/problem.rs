@@ -116,7 +116,9 @@ impl From<log::Error> for Problem {
                 let detail = format!("{detail}; the event may have been written: send the same again");
                 Problem::unavailable("log_unavailable", detail, 1)
             }
-            log::Error::Refused(_) => Problem::new(StatusCode::BAD_GATEWAY, "log_refused", detail),
+            log::Error::Refused(_) | log::Error::TooLarge(_) => {
+                Problem::new(StatusCode::BAD_GATEWAY, "log_refused", detail)
+            }
             log::Error::NotAssigned(_) | log::Error::OffsetGone { .. } | log::Error::Fatal(_) => {
                 tracing::error!(%error, "a request could not be answered");
                 Problem::unavailable("log_failed", detail, 30)

@@ -11,6 +11,7 @@ use crate::model::{
     AttemptToken, Bar, EventRow, Fact, FactRow, GateAction, OnFailure, Outcome, Payload, TaskState, Version,
     Wall,
 };
+use crate::wire::task_event::json_or_text;
 use crate::wire::time::format_time;
 
 /// An event that was written to the log.
@@ -189,12 +190,6 @@ pub(super) fn task_view(rows: &[FactRow]) -> Option<TaskView> {
         attempts: attempts(rows),
         events: Vec::new(),
     })
-}
-
-/// Bytes as JSON if they are, else as a text; `None` = no bytes.
-fn json_or_text(bytes: &[u8]) -> Option<Box<RawValue>> {
-    let text = || serde_json::value::to_raw_value(&String::from_utf8_lossy(bytes)).ok();
-    if bytes.is_empty() { None } else { serde_json::from_slice(bytes).ok().or_else(text) }
 }
 
 fn attempts(rows: &[FactRow]) -> Vec<AttemptView> {

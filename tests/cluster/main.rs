@@ -21,5 +21,6 @@ mod setup;
 mod sink;
 mod site;
 mod survive;
+mod told;
 mod topic;
 mod twins;

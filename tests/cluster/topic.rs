@@ -14,6 +14,7 @@ const WAIT: Duration = Duration::from_secs(20);
 /// A record as it lies in a topic.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
+    pub(crate) partition: i32,
     pub(crate) key: Option<Vec<u8>>,
     pub(crate) value: Option<Vec<u8>>,
     /// The last of each name counts.
@@ -52,6 +53,7 @@ fn read_all(kafka: &str, topic: &str) -> Vec<Found> {
             (header.key.to_owned(), value)
         });
         found.push(Found {
+            partition: message.partition(),
             key: message.key().map(<[u8]>::to_vec),
             value: message.payload().map(<[u8]>::to_vec),
             headers: headers.collect(),

@@ -73,6 +73,7 @@ async fn start_with(
         store,
         consumer: wrap(log.consumer().expect("one consumer")),
         producer: producer.clone(),
+        events_producer: producer.clone(),
         registry: Arc::new(registry),
         metrics: Arc::new(Metrics::new(dueline::metrics::Options::default())),
         rules: Rules {
@@ -88,6 +89,8 @@ async fn start_with(
             timing: dueline::engine::Timing { run_on_ms: 0, ..dueline::engine::Timing::default() },
             tasks_in_memory: limits::TASKS_IN_MEMORY,
             intake_bytes: limits::INTAKE_BYTES,
+            events_bytes: limits::EVENTS_BYTES,
+            task_events: false,
             look_ahead_ms: limits::LOOK_AHEAD_MS,
             repeat_window_ms: limits::REPEAT_WINDOW_MS,
             prefix: "dueline".into(),

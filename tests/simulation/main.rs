@@ -22,6 +22,7 @@ mod requests;
 mod run;
 mod setup;
 mod store;
+mod told;
 mod trap;
 mod watch;
 mod words;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dueline::engine::{Failure, Input, KeyLookup};
-use dueline::model::{Place, PointerRange, Progress, Row, Segment, Shard};
+use dueline::model::{Place, PointerRange, Progress, Row, Segment, Shard, TaskEvent};
 
 use crate::store::owners::Change;
 use crate::world::{Addr, Event, World};
@@ -27,13 +27,14 @@ pub(crate) enum StoreOp {
 }
 
 /// A request to the log.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum LogOp {
     End(u64),
     Seek(u64, u64),
     Fetch(u64),
     Reject(u64),
     Forward(u64, Shard),
+    Publish(u64, Vec<Arc<TaskEvent>>),
     /// A hint, of the group's generation it was made in.
     Commit(u64, u64),
 }

@@ -78,6 +78,7 @@ impl World {
             }
             Effect::ReadPointers(ticket, range) => self.ask_store(from, StoreOp::Pointers(ticket, range)),
             Effect::Write(ticket, rows) => self.ask_store(from, StoreOp::Write(ticket, rows)),
+            Effect::Publish(ticket, events) => self.ask_log(from, LogOp::Publish(ticket, events)),
             Effect::Reject(offset, _) => self.ask_log(from, LogOp::Reject(offset)),
             Effect::Forward(offset, home) => self.ask_log(from, LogOp::Forward(offset, home)),
             Effect::WantSlots(handler, count) => {
@@ -140,6 +141,7 @@ impl World {
             Observation::Stopped(why) => {
                 self.ledger.wrongs.push(format!("shard {} stopped: {why}", shard.0));
             }
+            Observation::EventRefused { .. } => self.ledger.count("task event refused"),
             Observation::LeaseLost("fenced") => self.ledger.count("fenced owner"),
             Observation::LeaseLost(_) => self.ledger.count("lapse"),
             Observation::RepeatStart(_) => self.ledger.count("takeover with open attempt"),

@@ -1,7 +1,9 @@
 //! Events that are rare and matter: the default seeds have to meet each of them, or the simulation has become too kind.
 
 /// Their names, as they are counted.
-pub(crate) const RARE: [&str; 98] = [
+pub(crate) const RARE: [&str; 100] = [
+    "task events not acknowledged",
+    "task event published again",
     "queue stopped by a death",
     "gate that pauses",
     "gate that drops",

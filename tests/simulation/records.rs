@@ -32,7 +32,10 @@ impl World {
     /// A replica has the row.
     fn seen(&mut self, row: &Row) {
         match row {
-            Row::Pointer(_) => self.ledger.count("pointer written"),
+            Row::Pointer(row) => {
+                self.note_pointed(row.shard, row.pointer.place());
+                self.ledger.count("pointer written");
+            }
             Row::LateQueue(row) if row.segment.number > 0 => {
                 self.ledger.count("list of late queues written anew");
             }
@@ -55,6 +58,7 @@ impl World {
         match row {
             Row::Event(row) => self.answered(row),
             Row::Fact(FactRow { shard, place, fact }) => {
+                self.note_to_tell(*shard, *place, fact);
                 if matches!(fact, Fact::Closed { .. }) {
                     self.ledger.places.entry((*shard, *place)).or_default().closed = true;
                 }

@@ -39,6 +39,27 @@ impl World {
                 self.ledger.rejected.entry((shard, offset)).or_insert(self.now);
                 self.answer(from, Input::Produced(offset, Ok(())));
             }
+            LogOp::Publish(ticket, events) => {
+                // Some of them may be written although no answer comes.
+                let gone = !self.healing && self.setup.no_events.contains(&self.now);
+                let (cut, fails) = (cut || gone, fails || gone);
+                let written = if !fails {
+                    events.len()
+                } else if cut {
+                    0
+                } else {
+                    self.rng.index(events.len() + 1)
+                };
+                self.publish(&events[..written]);
+                if fails {
+                    self.ledger.count("task events not acknowledged");
+                    // Of those written some may be known to be.
+                    let known = self.rng.index(written + 1);
+                    self.fail(from, Input::Published(ticket, known, Some(away())));
+                } else {
+                    self.answer(from, Input::Published(ticket, written, None));
+                }
+            }
             LogOp::Forward(offset, home) => {
                 if !fails || (!cut && self.rng.chance(500)) {
                     self.append_forward(shard, offset, home);
@@ -127,7 +148,10 @@ impl World {
     /// Brokers drop what is older than their retention: here, what every shard has applied for long.
     pub(crate) fn retain(&mut self) {
         for shard in (0..self.setup.shards).map(Shard) {
-            let first = self.ledger.last_reached(shard).and_then(|line| line.applied).unwrap_or(0);
+            let applied = self.ledger.last_reached(shard).and_then(|line| line.applied).unwrap_or(0);
+            // Retention is longer than the events topic is ever away.
+            let told = self.store.durable_progress(shard).and_then(|progress| progress.told);
+            let first = told.map_or(applied, |told| told.next_offset.min(applied));
             if self.log.retain(shard, first.saturating_sub(5)) {
                 self.ledger.count("records dropped by retention");
             }

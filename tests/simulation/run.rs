@@ -51,9 +51,10 @@ pub(crate) fn run_with(seed: u64, setup: Setup, planted: Option<Plant>) -> Run {
             break;
         }
     }
-    let until = world.now + 3_000;
+    let until = world.now + 8_000;
     world.run_until(until);
     world.judge_letters();
+    world.judge_told();
     plant::set(None);
     let history = history::of(&world.ledger);
     let report = check(&history, &slack);

@@ -1,5 +1,7 @@
 //! What one simulation is made with: sizes and rates drawn from the seed, and what is shown of it.
 
+use std::ops::Range;
+
 use dueline::engine::Timing;
 use dueline::model::Shard;
 
@@ -38,6 +40,12 @@ pub(crate) struct Setup {
     /// Store requests in a thousand that are slow.
     pub(crate) slow: u64,
     pub(crate) faults: u64,
+    /// What becomes of tasks is published.
+    pub(crate) publishes: bool,
+    /// Task events that wait have so much memory in each shard, in bytes.
+    pub(crate) events_bytes: usize,
+    /// The events topic alone takes nothing, in milliseconds.
+    pub(crate) no_events: Range<u64>,
     /// Prints what this shard is told and asks for.
     pub(crate) show: Option<u32>,
 }
@@ -46,6 +54,7 @@ impl Setup {
     pub(crate) fn of(seed: u64) -> Setup {
         let mut rng = Rng::new(seed ^ 0x5e7_0b5);
         let small = rng.chance(350);
+        let from = rng.range(1_000, 300_000);
         Setup {
             shards: rng.range(2, 5) as u32,
             instances: rng.range(2, 5) as usize,
@@ -67,6 +76,9 @@ impl Setup {
             faults: rng.range(4, 30),
             queue_tasks_max: [1, 2, 5, 64][rng.index(4)],
             late_rows: [5, 20, 20_000][rng.index(3)],
+            publishes: rng.chance(800),
+            events_bytes: [64 * 1024, 64 * 1024, 1 << 30][rng.index(3)],
+            no_events: if rng.chance(300) { from..from + rng.range(5_000, 120_000) } else { 0..0 },
             show: None,
         }
     }

@@ -28,6 +28,7 @@ pub(crate) fn of_input(input: &Input) -> &'static str {
         Input::Slots(..) => "slots",
         Input::CallEnded(..) => "call ended",
         Input::QueueStopped(..) => "queue stopped",
+        Input::Published(..) => "published",
         Input::Tick => "tick",
         Input::ClockJumped => "clock jumped",
     }
@@ -52,6 +53,7 @@ pub(crate) fn of_effect(effect: &Effect) -> &'static str {
         Effect::ReadLateQueues(..) => "read late queues",
         Effect::ReadPointers(..) => "read pointers",
         Effect::Write(..) => "write",
+        Effect::Publish(..) => "publish",
         Effect::Reject(..) => "reject",
         Effect::Forward(..) => "forward",
         Effect::WantSlots(..) => "want slots",

@@ -22,6 +22,7 @@ use crate::setup::Setup;
 use crate::store::Store;
 use crate::store::cell::Mask;
 use crate::store::nodes::DCS;
+use crate::told::Told;
 use crate::trap::{Blow, Heir, Moment};
 use crate::workload::{Sending, Workload};
 use dueline::testing::rng::Rng;
@@ -144,6 +145,7 @@ pub(crate) struct World {
     /// The store takes no row that says that a task was cancelled, replaced or moved.
     pub(crate) refuses_answers: bool,
     pub(crate) log: Log,
+    pub(crate) told: Told,
     pub(crate) group: Group,
     pub(crate) handlers: Handlers,
     pub(crate) workload: Workload,
@@ -178,6 +180,7 @@ impl World {
             no_pages: None,
             refuses_answers: false,
             log: Log::new(setup.shards),
+            told: Told::default(),
             group: Group::default(),
             handlers: Handlers::default(),
             workload,
@@ -346,7 +349,14 @@ impl World {
         if !self.instances[to.instance].engines.contains_key(&to.shard) {
             let engine = Engine::new(self.options(to));
             self.instances[to.instance].engines.insert(to.shard, engine);
-            self.give(to, Input::Budget(Budget { tasks: self.setup.budget, ..Budget::default() }));
+            self.give(
+                to,
+                Input::Budget(Budget {
+                    tasks: self.setup.budget,
+                    events_bytes: self.setup.events_bytes,
+                    ..Budget::default()
+                }),
+            );
             if let Some((closed, asked_at)) = self.closed_for(to.instance) {
                 self.give(to, Input::Gates(closed, asked_at));
             }
@@ -378,6 +388,7 @@ impl World {
             queue_tasks_max: self.setup.queue_tasks_max,
             late_rows: self.setup.late_rows,
             late_after_ms: 2_000,
+            publishes: self.setup.publishes,
             policies: Arc::new(policies.collect()),
             ..Options::new(to.shard, self.setup.shards, &format!("i{}", to.instance))
         }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::model::{Decision, FactRow, MarkKind, Place, RejectReason, Rejection, Row, Version};
+use crate::model::{
+    Decision, EventRow, FactRow, MarkKind, Place, RejectReason, Rejection, Row, Verb, Version,
+};
 
 use super::super::Engine;
 use super::super::decide::Plan;
@@ -28,7 +30,19 @@ impl Engine {
             let offset = version.offset();
             self.reject(index, offset, Rejection { reason: RejectReason::Conflict, detail });
         }
-        self.intake.batches[index].carry_out(version, plan, epoch, shard);
+        let row = self.intake.batches[index].carry_out(version, plan, epoch, shard);
+        self.note_decision(index, &row);
+    }
+
+    /// Notes what is to be published of a decision.
+    pub(super) fn note_decision(&mut self, index: usize, row: &EventRow) {
+        let (event, _) = self.intake.batches[index].next_item().event_and_key();
+        let content = match &event.verb {
+            Verb::Schedule(_, content) => Some(content.clone()),
+            _ => None,
+        };
+        let told = self.event_of_decision(row, content.as_deref());
+        self.intake.batches[index].tells.extend(told.map(|event| (row.version, event)));
     }
 
     /// Sends what is to be written next of each batch. Only under the lease: a further group rests on the one before it,
@@ -154,12 +168,23 @@ impl Engine {
         let before = self.intake.batches.len();
         while let Some(batch) = self.intake.batches.pop_front_if(|batch| batch.is_complete()) {
             let last = batch.items.last().map(|item| (item.record.offset, item.record.appended));
+            if let Some((offset, _)) = last {
+                // Before what becomes of the tasks is shown, and told.
+                let events = batch.tells.into_iter().map(|(_, event)| event).collect();
+                self.tell_decisions(events, offset + 1);
+            }
             for item in batch.items {
                 self.intake.bytes -= memory_of(&item.record);
-                self.show(item);
+                if !batch.is_again {
+                    self.show(item);
+                }
             }
             if let Some((offset, appended)) = last {
-                self.commit.advance(offset + 1, appended);
+                if batch.is_again {
+                    self.intake.decided_again_to(offset + 1);
+                } else {
+                    self.commit.advance(offset + 1, appended);
+                }
             }
             self.thaw_applied();
         }
@@ -182,8 +207,12 @@ impl Engine {
         let Some(task) = item.task else { return };
         self.forget_facts(task.place);
         let cancelled = item.mark.is_some_and(|(place, _)| place == task.place);
-        let next = fold(&self.window.take_early(task.place), Version::MIN).next();
+        let early = self.window.take_early(task.place);
+        let next = fold(&early, Version::MIN).next();
         let shown = LoadedTask { key: task.key, due_at: task.due_at, content: task.stored };
+        let mark = item.mark.filter(|(place, _)| *place == task.place).map(|(_, mark)| mark);
+        let is_over = cancelled || matches!(next, Next::Finished(_));
+        self.retell(task.place, &shown, early.iter(), (is_over, mark));
         if cancelled || self.window.get(task.place).is_some() {
             return;
         }

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::model::{
-    Boot, Epoch, EventRow, FactRow, MarkKind, Place, Rejection, Row, Shard, TaskKey, Version, limits,
+    Boot, Epoch, EventRow, FactRow, MarkKind, Place, Rejection, Row, Shard, TaskEvent, TaskKey, Version,
+    limits,
 };
 
 use super::super::decide::Plan;
@@ -55,6 +56,10 @@ pub(super) struct Batch {
     pub(super) writing: bool,
     /// Events with a mark that may be on record.
     marks_out: BTreeSet<Version>,
+    /// What its decisions are published as, by version.
+    pub(super) tells: Vec<(Version, TaskEvent)>,
+    /// Applied before, and read once more for what is to be published of it.
+    pub(super) is_again: bool,
     /// Records to be acknowledged by the log, by offset; a rejection, or `None` for a forward.
     pub(super) produces: BTreeMap<u64, Option<Rejection>>,
     pub(super) produce_retries: BTreeMap<u64, Boot>,
@@ -73,6 +78,11 @@ impl Batch {
         let mut keys: BTreeSet<TaskKey> = BTreeSet::new();
         while items.len() < limits::INTAKE_BATCH_RECORDS_MAX {
             let Some(record) = inbox.pop_front() else { break };
+            let again = |record: &Incoming| record.offset < ground.applied_to;
+            if items.first().is_some_and(|first: &Item| again(&first.record) != again(&record)) {
+                inbox.push_front(record);
+                break;
+            }
             let item = Item::of(record, ground);
             if let Some(key) = item.own_key() {
                 let is_under_way = before.iter().any(|batch| batch.keys.contains(key));
@@ -113,6 +123,8 @@ impl Batch {
             groups: None,
             writing: false,
             marks_out: BTreeSet::new(),
+            tells: Vec::new(),
+            is_again: first.offset() < ground.applied_to,
             produces: BTreeMap::new(),
             produce_retries: BTreeMap::new(),
         })
@@ -199,7 +211,7 @@ impl Batch {
     }
 
     /// Notes what the next item does, and gathers its rows.
-    pub(super) fn carry_out(&mut self, version: Version, plan: Plan, epoch: Epoch, shard: Shard) {
+    pub(super) fn carry_out(&mut self, version: Version, plan: Plan, epoch: Epoch, shard: Shard) -> EventRow {
         let item = &self.items[self.next];
         let is_unsure = item.is_unsure();
         let recorded = self.recorded(item.event_and_key().1, version).cloned();
@@ -237,11 +249,12 @@ impl Batch {
         let waits = (mark.is_some() || is_unsure) && !plan.lifted;
         marks.extend(mark);
         let events = if waits { &mut self.after_marks } else { &mut self.event_rows };
-        events.push(Row::Event(row));
+        events.push(Row::Event(row.clone()));
         let item = &mut self.items[self.next];
         item.task = task;
         item.mark = plan.mark;
         item.abort = plan.abort;
+        row
     }
 
     /// The rows to be written next: all at once, but payloads, marks and events first, in this order, when a place was lifted,
@@ -274,6 +287,7 @@ impl Batch {
     /// place of stays.
     pub(super) fn forget_rows(&mut self, version: Version) {
         let others = |row: &Row| rows::version_of(row) != version;
+        self.tells.retain(|(of, _)| *of != version);
         self.last_rows.retain(others);
         self.after_marks.retain(others);
         self.groups.iter_mut().flatten().for_each(|rows| rows.retain(others));

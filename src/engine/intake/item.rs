@@ -17,6 +17,8 @@ pub(super) struct Ground {
     pub(super) generation: Generation,
     /// An owner before may have decided what lies below this offset.
     pub(super) decided_to: u64,
+    /// What lies below this offset was applied when this owner began to read.
+    pub(super) applied_to: u64,
 }
 
 /// A task that becomes visible with its item.

@@ -203,6 +203,7 @@ impl Engine {
             && self.window.get(place).is_some_and(|task| task.may_wait_aside())
             && !planted!(AsideTakenForFirst);
         let stands_first = !matches!(next, Next::Finished(_)) && !is_aside;
+        let is_kept = self.outbox.keep_pointer(place);
         let back = self.window.get_mut(place);
         let is_back = back.is_some();
         if let Some(task) = back {
@@ -214,7 +215,7 @@ impl Engine {
                     let standing = pointer.standing();
                     late.found = Some(late.found.map_or(standing, |found| found.min(standing)));
                 }
-            } else {
+            } else if !is_kept {
                 late.held.remove(&pointer);
                 late.ends += 1;
             }

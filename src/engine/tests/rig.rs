@@ -7,8 +7,8 @@ use crate::engine::{CallEnd, CallOrder, Effect, Engine, Failure, Incoming, Input
 use crate::model::{
     Boot, DeadLetterRow, Decision, Due, Event, EventRow, Fact, FactRow, HandlerName, LateQueueRow, Misfire,
     Now, OnConflict, OnDead, OnFailure, OwnerRow, OwnerUuid, Payload, Place, Pointer, PointerPage,
-    PointerRange, Progress, QueueName, RetryPolicy, Row, Shard, Standing, TaskContent, TaskId, TaskKey, Verb,
-    Version, Wall, limits,
+    PointerRange, Progress, QueueName, RetryPolicy, Row, Shard, Standing, TaskContent, TaskEvent,
+    TaskEventKind, TaskId, TaskKey, Verb, Version, Wall, limits,
 };
 
 pub(super) const BASE: i64 = 1_000_000_000;
@@ -68,6 +68,12 @@ pub(super) struct Rig {
     /// Payloads are not answered while this is true.
     pub(super) no_payloads: bool,
     pub(super) stopped: bool,
+    /// What was published.
+    pub(super) told: Vec<Arc<TaskEvent>>,
+    /// The log takes no task events while this is true.
+    pub(super) no_events: bool,
+    /// The log never takes the task events of this kind.
+    pub(super) refused_events: Option<TaskEventKind>,
     /// Rows of a page of a slice.
     pub(super) page_rows: usize,
     /// The store takes no task of this priority.
@@ -100,6 +106,9 @@ impl Rig {
             pointers: BTreeMap::new(),
             late_queues: Vec::new(),
             dead_letters: Vec::new(),
+            told: Vec::new(),
+            no_events: false,
+            refused_events: None,
             stopped_queues: Vec::new(),
             reads: 0,
             most_in_memory: 0,
@@ -305,6 +314,16 @@ impl Rig {
                 self.store(&taken);
                 let detail = || Failure::RowRefused(refused.unwrap_or(0), "too large".into());
                 Input::Written(ticket, if refused.is_some() { Err(detail()) } else { Ok(()) })
+            }
+            Effect::Publish(ticket, _) if self.no_events => {
+                Input::Published(ticket, 0, Some(Failure::Unavailable("not now".into())))
+            }
+            Effect::Publish(ticket, events) => {
+                let refused = events.iter().position(|event| Some(event.kind) == self.refused_events);
+                let count = refused.unwrap_or(events.len());
+                let failure = refused.map(|_| Failure::RowRefused(count, "too large".into()));
+                self.told.extend(events.into_iter().take(count));
+                Input::Published(ticket, count, failure)
             }
             Effect::Reject(offset, _) | Effect::Forward(offset, _) => Input::Produced(offset, Ok(())),
             Effect::WantSlots(..) if self.no_slots => return None,

@@ -46,7 +46,7 @@ impl EmbeddedProducer {
         let extra = if message.target == Target::Topic(Topic::Rejected) { REJECTED_EXTRA_BYTES } else { 0 };
         let max = self.shared.record_bytes_max + extra;
         if data.len() > max {
-            return Err(Error::Refused(format!("{} bytes, at most {max} are taken", data.len())));
+            return Err(Error::TooLarge(format!("{} bytes, at most {max} are taken", data.len())));
         }
         Ok(())
     }

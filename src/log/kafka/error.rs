@@ -31,8 +31,8 @@ pub(super) fn by_code(code: Code, text: &str) -> Error {
         Code::Fatal | Code::GaplessGuarantee | Code::Fenced | Code::ProducerFenced => {
             Error::Fatal(text.into())
         }
-        Code::MessageSizeTooLarge
-        | Code::InvalidMessageSize
+        Code::MessageSizeTooLarge => Error::TooLarge(text.into()),
+        Code::InvalidMessageSize
         | Code::InvalidMessage
         | Code::InvalidRecord
         | Code::InvalidTimestamp
@@ -56,8 +56,7 @@ mod tests {
 
     #[test]
     fn an_error_says_what_the_caller_can_do() {
-        let refused =
-            [Code::MessageSizeTooLarge, Code::UnknownTopicOrPartition, Code::TopicAuthorizationFailed];
+        let refused = [Code::UnknownTopicOrPartition, Code::UnknownTopic, Code::TopicAuthorizationFailed];
         for code in refused {
             assert!(matches!(by_code(code, "x"), Error::Refused(_)), "{code:?}");
         }
@@ -66,6 +65,7 @@ mod tests {
         {
             assert!(matches!(by_code(code, "x"), Error::Unavailable(_)), "{code:?}");
         }
+        assert!(matches!(by_code(Code::MessageSizeTooLarge, "x"), Error::TooLarge(_)));
         assert!(matches!(by_code(Code::Fatal, "x"), Error::Fatal(_)));
     }
 

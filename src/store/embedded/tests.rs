@@ -45,6 +45,7 @@ fn progress(epoch: u64, next_offset: u64) -> Progress {
         watermark: Wall(5),
         late: None,
         marks: Default::default(),
+        told: None,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{BASE, Case, CheckFn, ok};
-use crate::model::{Epoch, Generation, OriginMark, Progress, Segment, Shard, Wall};
+use crate::model::{Epoch, Generation, OriginMark, Progress, Segment, Shard, Told, Wall};
 use crate::store::{Cluster, Instance};
 
 pub(super) const CHECKS: &[(&str, CheckFn)] = &[
@@ -30,6 +30,7 @@ fn progress(epoch: u64, next_offset: u64) -> Progress {
         watermark: BASE,
         late: Some(Segment { epoch: Epoch(epoch), number: next_offset }),
         marks: BTreeMap::from([(Shard(7), mark)]),
+        told: Some(Told { next_offset: 12, own: Wall(7_000), before: Some(Wall(5_000)) }),
     }
 }
 

@@ -101,6 +101,16 @@ pub(super) struct Progress<'a> {
     late: Option<Late>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     marks: Vec<Mark>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    told: Option<Told>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Told {
+    next_offset: u64,
+    own: i64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    before: Option<i64>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -133,6 +143,11 @@ impl<'a> Progress<'a> {
             watermark: progress.watermark.0,
             late: progress.late.map(|late| Late { epoch: late.epoch.0, number: late.number }),
             marks: progress.marks.iter().map(mark).collect(),
+            told: progress.told.map(|told| Told {
+                next_offset: told.next_offset,
+                own: told.own.0,
+                before: told.before.map(|before| before.0),
+            }),
         }
     }
 
@@ -149,6 +164,11 @@ impl<'a> Progress<'a> {
             watermark: Wall(self.watermark),
             late: self.late.map(|late| Segment { epoch: Epoch(late.epoch), number: late.number }),
             marks: self.marks.into_iter().map(mark).collect(),
+            told: self.told.map(|told| model::Told {
+                next_offset: told.next_offset,
+                own: Wall(told.own),
+                before: told.before.map(Wall),
+            }),
         }
     }
 }

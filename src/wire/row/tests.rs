@@ -13,7 +13,7 @@ use super::*;
 use crate::model::{
     CloseReason, Current, Decision, Ended, Generation, HandlerName, LateEntry, MarkKind, Misfire, OnConflict,
     OnDead, OnFailure, OriginMark, Outcome, Payload, Place, Pointer, RetryPolicy, Shard, Standing, Started,
-    TaskContent, Wall,
+    TaskContent, Told, Wall,
 };
 
 fn name() -> impl Strategy<Value = String> {
@@ -232,8 +232,10 @@ fn progress() -> impl Strategy<Value = Progress> {
     });
     let marks = btree_map(any::<u32>().prop_map(Shard), mark, 0..5);
     let late = of(segment());
-    (any::<(u64, u32, String, u64)>(), wall(), late, marks).prop_map(
-        |((epoch, generation, topic_id, next_offset), watermark, late, marks)| Progress {
+    let told = (any::<u64>(), wall(), of(wall()));
+    let told = of(told.prop_map(|(next_offset, own, before)| Told { next_offset, own, before }));
+    (any::<(u64, u32, String, u64)>(), wall(), late, marks, told).prop_map(
+        |((epoch, generation, topic_id, next_offset), watermark, late, marks, told)| Progress {
             epoch: Epoch(epoch),
             generation: Generation(generation),
             topic_id,
@@ -241,6 +243,7 @@ fn progress() -> impl Strategy<Value = Progress> {
             watermark,
             late,
             marks,
+            told,
         },
     )
 }
