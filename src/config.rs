@@ -143,6 +143,8 @@ pub struct Topics {
     pub min_insync_replicas: u32,
     /// Whether what becomes of tasks is published on the events topic.
     pub task_events: bool,
+    /// Whether a copy of each dead letter is put on the dead topic.
+    pub dead_letters: bool,
 }
 
 /// Cassandra.

@@ -245,7 +245,7 @@ impl Builder {
         if backends.embedded.is_some() {
             // Nobody else can come.
             options.sole_owner = true;
-            options.task_events = false;
+            (options.task_events, options.dead_letters) = (false, false);
             options.timing.run_on_ms = 0;
         }
         let service = Service::start(Parts {
@@ -320,6 +320,8 @@ fn options_of(config: &Config) -> runtime::Options {
         look_ahead_ms: limits::LOOK_AHEAD_MS,
         repeat_window_ms: i64::try_from(config.retention.repeat_window_ms).unwrap_or(i64::MAX),
         task_events: config.topics.task_events,
+        dead_letters: config.topics.dead_letters,
+        group: config.kafka.group.clone(),
         prefix: config.topics.prefix.clone(),
         sole_owner: false,
     }

@@ -14,6 +14,7 @@ pub mod clock;
 pub(crate) mod gates;
 mod observe;
 mod perform;
+mod publish;
 mod rejoin;
 mod slots;
 mod trouble;
@@ -84,6 +85,10 @@ pub struct Options {
     pub repeat_window_ms: i64,
     /// Whether what becomes of tasks is published on the events topic.
     pub task_events: bool,
+    /// Whether a copy of dead letters is put on the dead topic.
+    pub dead_letters: bool,
+    /// The consumer group's name.
+    pub group: String,
     /// Topic names' prefix.
     pub prefix: String,
     /// No other process can own a shard (the embedded store is locked): a jump of the clock ends no lease.
@@ -301,7 +306,7 @@ impl Service {
             timing: shared.options.timing,
             look_ahead_ms: shared.options.look_ahead_ms,
             repeat_window_ms: shared.options.repeat_window_ms,
-            publishes: shared.options.task_events,
+            publishes: shared.options.task_events || shared.options.dead_letters,
             policies: Arc::new(policies),
             ..engine::Options::new(shard, shared.cluster.shards, &shared.options.instance)
         }

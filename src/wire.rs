@@ -1,6 +1,7 @@
 //! Encodings: the only room with serde. Schedule events, headers of forwarded and rejected records, stored rows, times.
 
 pub mod blackout;
+pub mod dead_letter;
 pub mod event;
 pub mod forward;
 pub mod row;

@@ -169,6 +169,7 @@ fn topics(main: &Section, problems: &mut Vec<Problem>) -> Topics {
         replication_factor: count(main, "topics.replication_factor"),
         min_insync_replicas: count(main, "topics.min_insync_replicas"),
         task_events: main.bool("topics.task_events"),
+        dead_letters: main.bool("topics.dead_letters"),
     };
     if topics.min_insync_replicas > topics.replication_factor {
         let text = format!(

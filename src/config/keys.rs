@@ -115,6 +115,12 @@ pub(super) static KEYS: &[Key] = &[
         "Publish what becomes of tasks on the events topic; not when embedded",
     ),
     key(
+        "topics.dead_letters",
+        Bool,
+        Text("true"),
+        "Put a copy of each dead letter on the dead topic; not when embedded",
+    ),
+    key(
         "cassandra.nodes",
         List,
         Unset,

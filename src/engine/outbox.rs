@@ -18,7 +18,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use crate::model::{Boot, Cause, Epoch, Fact, Place, QueueName, TaskEvent, Told, Wall, limits};
+use crate::model::{Boot, Cause, Epoch, Fact, Payload, Place, QueueName, TaskEvent, Told, Wall, limits};
 
 mod tell;
 
@@ -273,7 +273,13 @@ impl Engine {
             return;
         }
         let ticket = self.ticket();
-        let group = self.outbox.waiting.iter().take(limits::EVENTS_AT_ONCE);
+        let mut bytes = 0;
+        let fits = |entry: &&Entry| {
+            let is_first = bytes == 0;
+            bytes += bytes_of(&entry.event) + entry.event.payload.as_ref().map_or(0, Payload::len);
+            is_first || bytes <= limits::EVENTS_AT_ONCE_BYTES
+        };
+        let group = self.outbox.waiting.iter().take(limits::EVENTS_AT_ONCE).take_while(fits);
         let events: Vec<Arc<TaskEvent>> = group.map(|entry| entry.event.clone()).collect();
         self.outbox.asked = Some((ticket, events.len()));
         self.effects.push_back(Effect::Publish(ticket, events));
@@ -363,5 +369,9 @@ fn bytes_of(event: &TaskEvent) -> usize {
         }
         Cause::Started(_) | Cause::Closed { .. } => 0,
     };
-    EVENT_BYTES + texts
+    let payload = match &event.payload {
+        Some(Payload::Inline(bytes)) => bytes.len(),
+        Some(Payload::Stored(_)) | None => 0,
+    };
+    EVENT_BYTES + texts + payload
 }

@@ -20,6 +20,8 @@ pub const RESULT_BYTES_MAX: usize = 16 * 1024;
 pub const TASKS_IN_MEMORY: usize = 500_000;
 /// Task events of an instance that are not published yet, in bytes of memory (default of `limits.events_bytes`).
 pub const EVENTS_BYTES: usize = 128 * 1024 * 1024;
+/// Task events published in one go, in bytes of their texts and of the payloads of dead letters; one is always taken.
+pub const EVENTS_AT_ONCE_BYTES: usize = 4 * 1024 * 1024;
 /// Task events published in one go.
 pub const EVENTS_AT_ONCE: usize = 500;
 /// How far ahead of now a shard loads tasks, in milliseconds.

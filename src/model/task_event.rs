@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::name::{HandlerName, TaskKey};
 use super::owner::{Epoch, Shard, Version};
 use super::row::{Decision, Ended, Fact, MarkKind, Place, Started};
-use super::task::{CloseReason, OnFailure, Outcome, TaskContent};
+use super::task::{CloseReason, OnFailure, Outcome, Payload, TaskContent};
 use super::time::Wall;
 
 /// What happened.
@@ -176,4 +176,6 @@ pub struct TaskEvent {
     pub collection: Option<Arc<str>>,
     /// The fact behind it.
     pub cause: Cause,
+    /// Of one that died: what its dead letter carries.
+    pub payload: Option<Payload>,
 }

@@ -49,7 +49,7 @@ async fn open_servers(config: &Config) -> Result<Backends, Error> {
     } else {
         producer.clone()
     };
-    let events_producer: Arc<dyn Producer> = if config.topics.task_events {
+    let events_producer: Arc<dyn Producer> = if config.topics.task_events || config.topics.dead_letters {
         Arc::new(crate::log::kafka::Producer::start(options.clone())?)
     } else {
         producer.clone()

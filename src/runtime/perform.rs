@@ -3,14 +3,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use futures::future;
-
 use crate::dispatch::{Call, Ending};
 use crate::engine::{CallEnd, CallOrder, Effect, Failure, Incoming, Input, KeyLookup, LogEnd};
 use crate::log::{self, Record, Topic};
-use crate::model::{Origin, Place, Rejection, Row, Shard, TaskEvent, limits};
+use crate::model::{Origin, Place, Rejection, Row, Shard, limits};
 use crate::store::{self, Bump, Lookup};
-use crate::wire::{event, forward, task_event};
+use crate::wire::{event, forward};
 
 use super::actor::Actor;
 
@@ -77,7 +75,7 @@ impl Actor {
                 );
             }
             Effect::Write(ticket, rows) => self.write(ticket, rows),
-            Effect::Publish(ticket, events) => self.publish(ticket, &events),
+            Effect::Publish(ticket, events) => self.publish(ticket, events),
             Effect::Reject(offset, rejection) => self.reject(offset, &rejection),
             Effect::Forward(offset, to) => self.forward(offset, to),
             Effect::WantSlots(handler, count) => {
@@ -172,24 +170,6 @@ impl Actor {
         self.answer_later(async move { Input::Written(ticket, written.await.map_err(store_failure)) });
     }
 
-    /// Produced in one go, in order: what comes behind the first that fails is produced again.
-    fn publish(&mut self, ticket: u64, events: &[Arc<TaskEvent>]) {
-        let (producer, prefix) = (&self.shared.events_producer, &self.shared.options.prefix);
-        let sent = events.iter().map(|event| producer.produce(task_event::message(event, prefix)));
-        let sent = future::join_all(sent.collect::<Vec<_>>());
-        let (shared, events) = (self.shared.clone(), events.to_vec());
-        self.answer_later(async move {
-            let sent = sent.await;
-            let count = sent.iter().take_while(|sent| sent.is_ok()).count();
-            events.iter().take(count).for_each(|event| shared.metrics.task_event(event.kind));
-            let failure = sent.into_iter().find_map(Result::err).map(|error| match error {
-                log::Error::TooLarge(text) => Failure::RowRefused(count, text),
-                error => log_failure(error),
-            });
-            Input::Published(ticket, count, failure)
-        });
-    }
-
     fn reject(&mut self, offset: u64, rejection: &Rejection) {
         let Some(record) = self.records.get(&offset) else { return self.not_at_hand(offset) };
         let topic = Topic::Schedule.name(&self.shared.options.prefix);
@@ -279,7 +259,7 @@ fn decode(record: &Record, shared: &super::Shared) -> Incoming {
     Incoming { offset: record.offset, bytes: record.bytes(), appended: record.appended, decoded }
 }
 
-fn store_failure(error: store::Error) -> Failure {
+pub(super) fn store_failure(error: store::Error) -> Failure {
     match error {
         store::Error::Unavailable(text) => Failure::Unavailable(text),
         store::Error::RowRefused { index, detail } => Failure::RowRefused(index, detail),
@@ -287,7 +267,7 @@ fn store_failure(error: store::Error) -> Failure {
     }
 }
 
-fn log_failure(error: log::Error) -> Failure {
+pub(super) fn log_failure(error: log::Error) -> Failure {
     match error {
         log::Error::Unavailable(text) | log::Error::Unknown(text) | log::Error::Fatal(text) => {
             Failure::Unavailable(text)

@@ -77,7 +77,7 @@ pub fn message(event: &TaskEvent, prefix: &str) -> Message {
 }
 
 /// Names the event within its shard: by the schedule event, or by the fact of an owner.
-fn id(event: &TaskEvent) -> String {
+pub fn id(event: &TaskEvent) -> String {
     let version = event.place.version.0;
     if event.kind == TaskEventKind::Cancelled {
         // Of a version once, whether the cancel came in time or stopped what would have followed an attempt.

@@ -1,6 +1,6 @@
 //! Dead letters on real servers: listed by any instance, redriven by a record of any Kafka client, over a loss of the owner.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -10,7 +10,8 @@ use crate::clock::{until, until_async};
 use crate::instance::Instance;
 use crate::ledger::Planned;
 use crate::servers::Turn;
-use crate::site::{Wanted, on_site};
+use crate::site::{Site, Wanted, on_site};
+use crate::topic::{self, Found};
 
 const TASKS: usize = 60;
 
@@ -28,6 +29,33 @@ async fn dead(instance: &Instance) -> Vec<String> {
     }
 }
 
+/// Every tenth is stored apart from its task.
+fn payload(n: usize) -> String {
+    let pad = if n.is_multiple_of(10) { "x".repeat(20_000) } else { String::new() };
+    format!(r#"{{"fail":1,"pad":"{pad}"}}"#)
+}
+
+/// The records of the dead topic by the id of their event.
+async fn records(site: &Site) -> BTreeMap<String, Found> {
+    let records = topic::read(site, "dead").await;
+    records.into_iter().map(|record| (record.headers["dueline-event-id"].clone(), record)).collect()
+}
+
+fn check(records: &BTreeMap<String, Found>) {
+    for record in records.values() {
+        let header = |name: &str| record.headers[name].as_str();
+        let n: usize = header("dueline-task-id")["t-".len()..].parse().expect("a number");
+        assert_eq!(record.value.as_deref(), Some(payload(n).as_bytes()), "t-{n}: as it was sent");
+        assert_eq!(record.key.as_deref(), Some(header("dueline-queue").as_bytes()));
+        assert_eq!((header("dueline-reason"), header("dueline-failures")), ("exhausted", "1"));
+        assert!(header("__connect.errors.exception.message").contains("503"));
+        assert!(header("__connect.errors.topic").ends_with(".schedule"));
+        assert_eq!(header("kafka_dlt-original-topic"), header("__connect.errors.topic"));
+        let offset: u64 = header("__connect.errors.offset").parse().expect("a number");
+        assert!(offset < 1_000);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_dead_are_listed_by_any_instance_and_run_again_after_their_owner_is_lost() {
     on_site(Wanted::named("dead"), Turn::Shared, |site| async move {
@@ -35,13 +63,15 @@ async fn the_dead_are_listed_by_any_instance_and_run_again_after_their_owner_is_
         let name = |n: usize| (format!("q-{}", n % 12), format!("t-{n}"));
         let tasks = (0..TASKS).map(|n| {
             let (queue, id) = name(n);
-            Planned::fragile(0, &queue, &id, r#"{"fail":1}"#)
+            Planned::fragile(0, &queue, &id, &payload(n))
         });
         let mut sent = Client::ConfluentMurmur2.produce(&site, tasks.collect()).await;
         until_async("all are dead", 60, || async { dead(&instances[1]).await.len() == TASKS }).await;
         let listed = dead(&instances[0]).await;
         assert_eq!(listed, dead(&instances[1]).await, "whoever is asked");
         assert_eq!(listed.iter().collect::<BTreeSet<_>>().len(), TASKS);
+        until_async("each has a record", 30, || async { records(&site).await.len() == TASKS }).await;
+        check(&records(&site).await);
         instances.remove(0).kill();
         let half = (0..TASKS).filter(|n| n.is_multiple_of(2)).map(|n| {
             let (queue, id) = name(n);

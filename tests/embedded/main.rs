@@ -91,6 +91,8 @@ async fn start_with(
             intake_bytes: limits::INTAKE_BYTES,
             events_bytes: limits::EVENTS_BYTES,
             task_events: false,
+            dead_letters: false,
+            group: "dueline".into(),
             look_ahead_ms: limits::LOOK_AHEAD_MS,
             repeat_window_ms: limits::REPEAT_WINDOW_MS,
             prefix: "dueline".into(),

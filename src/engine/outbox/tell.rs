@@ -76,6 +76,7 @@ impl Engine {
             handler: Some(content.handler.clone()),
             collection: content.collection.clone(),
             cause: cause.clone(),
+            payload: (kind == TaskEventKind::Dead).then(|| content.payload.clone()),
         };
         TaskEventKind::of_fact(fact, content, mark).into_iter().map(event).collect()
     }
@@ -102,6 +103,7 @@ impl Engine {
             handler,
             collection: content.and_then(|content| content.collection.clone()),
             cause: Cause::Event(row.version, row.reason.as_deref().map(Arc::from)),
+            payload: None,
         })
     }
 

@@ -25,6 +25,7 @@ fn event(kind: TaskEventKind, cause: Cause) -> TaskEvent {
         handler: Some(HandlerName::new("notify").unwrap()),
         collection: Some(Arc::from("tenant-7")),
         cause,
+        payload: None,
     }
 }
 
