@@ -105,6 +105,8 @@ pub struct Options {
     pub repeat_window_ms: i64,
     /// Time between progress rows, in milliseconds.
     pub progress_ms: u64,
+    /// The same when only the watermark moves, in milliseconds.
+    pub watermark_ms: u64,
     /// A log that does not answer for this long does not hold up a takeover any more, in milliseconds.
     pub catch_up_ms: u64,
     /// Ready tasks of one queue that stay in memory.
@@ -130,6 +132,7 @@ impl Options {
             look_ahead_ms: limits::LOOK_AHEAD_MS,
             repeat_window_ms: limits::REPEAT_WINDOW_MS,
             progress_ms: 200,
+            watermark_ms: 10_000,
             catch_up_ms: 60_000,
             queue_tasks_max: limits::QUEUE_TASKS_MAX,
             late_rows: limits::LATE_ROWS,

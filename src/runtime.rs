@@ -13,7 +13,7 @@ mod actor;
 pub mod clock;
 pub(crate) mod gates;
 mod observe;
-mod perform;
+pub(crate) mod perform;
 mod publish;
 mod rejoin;
 mod slots;

@@ -4,4 +4,7 @@ pub mod checker;
 pub mod history;
 pub mod log_conformance;
 pub mod rng;
+pub mod scheduler;
 pub mod store_conformance;
+
+pub use scheduler::TestScheduler;

@@ -45,8 +45,6 @@ struct EndAsked {
     next_offset: u64,
 }
 
-/// Time between progress rows when only the watermark moves, in milliseconds.
-const WATERMARK_MS: u64 = 10_000;
 const END_READ_MS: u64 = 30_000;
 const END_RETRY_MS: u64 = 500;
 /// A record appended this long before the log's end was seen may still turn up, in milliseconds.
@@ -158,7 +156,8 @@ impl Engine {
         if !commit.is_open() || commit.writing.is_some() || commit.closing {
             return None;
         }
-        Some(commit.wrote_at.plus_ms(if self.has_moved() { self.options.progress_ms } else { WATERMARK_MS }))
+        let (soon, later) = (self.options.progress_ms, self.options.watermark_ms);
+        Some(commit.wrote_at.plus_ms(if self.has_moved() { soon } else { later }))
     }
 
     /// Whether there is more to write down than the watermark.

@@ -218,7 +218,7 @@ impl Actor {
     }
 }
 
-fn call_of(order: CallOrder, shard: Shard) -> Call {
+pub(crate) fn call_of(order: CallOrder, shard: Shard) -> Call {
     Call {
         call_id: format!("{}-{}-{}", shard.0, order.place.version.0, order.place.ready_at.0).into(),
         key: order.key,
@@ -235,7 +235,7 @@ fn call_of(order: CallOrder, shard: Shard) -> Call {
     }
 }
 
-fn call_end(ending: Ending) -> CallEnd {
+pub(crate) fn call_end(ending: Ending) -> CallEnd {
     CallEnd {
         outcome: ending.outcome,
         result: ending.result,
