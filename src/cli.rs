@@ -1,5 +1,6 @@
 //! The command line: `dueline <noun> <verb>`. Data on stdout, all else on stderr; exit codes that scripts can rely on.
 
+mod batch;
 mod bench;
 mod client;
 mod completions;
@@ -71,6 +72,8 @@ enum Noun {
     #[command(subcommand)]
     DeadLetter(dead_letter::Verb),
     #[command(subcommand)]
+    Batch(batch::Verb),
+    #[command(subcommand)]
     Shard(look::Shard),
     #[command(subcommand)]
     Instance(look::Instance),
@@ -119,6 +122,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Noun::Queue(verb) => look::queue(&global, verb).await,
         Noun::Gate(verb) => gate::run(&global, verb).await,
         Noun::DeadLetter(verb) => dead_letter::run(&global, verb).await,
+        Noun::Batch(verb) => batch::run(&global, verb).await,
         Noun::Shard(verb) => look::shard(&global, verb).await,
         Noun::Instance(verb) => look::instance(&global, verb).await,
         Noun::Handler(verb) => look::handler(&global, verb).await,

@@ -3,6 +3,7 @@
 //! Std only. Nothing here performs, decides or encodes anything; a value checks its own bounds when it is made
 //! and is right from then on.
 
+pub mod batch;
 pub mod event;
 pub mod gate;
 pub mod home;
@@ -15,6 +16,7 @@ pub mod task;
 pub mod task_event;
 pub mod time;
 
+pub use batch::{Batch, BatchFilter, BatchProgress, BatchVerb, Batches, KnownBatch, Reached};
 pub use event::{Due, Event, Origin, Redrive, RejectReason, Rejection, Verb};
 pub use gate::{Bar, Blackout, Change, Closed, Gate, GateAction, Gates, Operation, Target};
 pub use home::{home_shard, partition_of};

@@ -10,6 +10,7 @@
 //! task. Handlers run in tasks of their own, so that a slow or panicking one harms no shard.
 
 mod actor;
+pub(crate) mod batch;
 pub mod clock;
 pub(crate) mod gates;
 mod observe;
@@ -153,6 +154,7 @@ impl Service {
         let follow = tokio::spawn(service.clone().follow_assignment());
         let beat = tokio::spawn(service.clone().beat());
         let gates = tokio::spawn(gates::follow(service.clone()));
+        let batches = tokio::spawn(batch::follow(service.clone()));
         let rejoin = tokio::spawn(rejoin::when_asked(service.clone(), asked));
         let clock = tokio::spawn(service.shared.clock.clone().keep());
         let watch = tokio::spawn(watch::watch(service.clone()));
@@ -160,7 +162,7 @@ impl Service {
             .tasks
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .extend([follow, beat, gates, rejoin, clock, watch]);
+            .extend([follow, beat, gates, batches, rejoin, clock, watch]);
         service
     }
 

@@ -7,6 +7,7 @@
 //! Holds no state. Asking for something writes a schedule event to the log like any other producer; the answer can wait
 //! until it is decided (`Prefer: wait=N`). Errors are `application/problem+json`.
 
+mod batches;
 mod body;
 mod dead_letters;
 mod document;
@@ -144,6 +145,10 @@ fn router(shared: &Arc<Shared>) -> Router {
         .route("/v1/gates", get(gates::list).post(gates::set))
         .route("/v1/gates:clear", post(gates::clear))
         .route("/v1/operations", get(gates::operations))
+        .route("/v1/batches", get(batches::list).post(batches::begin))
+        .route("/v1/batches/{id}", get(batches::show))
+        .route("/v1/batches/{id}/stop", post(batches::stop))
+        .route("/v1/batches/{id}/resume", post(batches::resume))
         .route("/v1/shards", get(shards::shards))
         .route("/v1/instances", get(shards::instances))
         .route("/v1/handlers", get(shards::handlers))

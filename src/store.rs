@@ -14,8 +14,8 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 
 use crate::model::{
-    DeadLetterRow, Died, Epoch, EventRow, FactRow, LateQueueRow, Operation, OwnerRow, OwnerUuid, Place,
-    PointerPage, PointerRange, Progress, Row, Segment, Shard, TaskKey, Version, Wall,
+    BatchProgress, DeadLetterRow, Died, Epoch, EventRow, FactRow, LateQueueRow, Operation, OwnerRow,
+    OwnerUuid, Place, PointerPage, PointerRange, Progress, Row, Segment, Shard, TaskKey, Version, Wall,
 };
 
 /// What a store call returns.
@@ -181,4 +181,10 @@ pub trait Store: Send + Sync + 'static {
     /// Puts an operation on record unless another has its number: true = it is there. Linearizable; after
     /// [`Error::Unavailable`] it may or may not be there.
     fn add_operation(&self, operation: Operation) -> Answer<bool>;
+
+    /// How far the batch of this number got: what the highest epoch wrote last.
+    fn batch_progress(&self, number: u64) -> Answer<Option<BatchProgress>>;
+
+    /// Writes how far a batch got, over what the same epoch wrote before.
+    fn write_batch_progress(&self, number: u64, progress: BatchProgress) -> Answer<()>;
 }

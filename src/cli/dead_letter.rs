@@ -1,11 +1,10 @@
 //! `dueline dead-letter`: tasks that are dead, and how they run again.
 
-use std::time::{Duration, Instant};
-
 use serde_json::{Value, json};
 
+use super::batch::{self, How, put};
 use super::client::{Client, task_path};
-use super::output::{self, Format};
+use super::output::Format;
 use super::task::{decided, given, many, show};
 use super::{Exit, Global};
 
@@ -24,6 +23,7 @@ pub(super) enum Verb {
         id: String,
     },
     Redrive(Box<Redrive>),
+    Purge(Box<Purge>),
 }
 
 /// What a list is narrowed down to.
@@ -59,11 +59,36 @@ pub(super) struct List {
     all: bool,
 }
 
-/// Run dead tasks again: one by its queue and id, or all that a filter takes. Each is a new version with all its attempts,
-/// and due now. Ctrl-C stops; the same command goes on with what is still dead.
+/// Run dead tasks again: one by its queue and id, or all that a filter takes, oldest first. Each is a new version with all its
+/// attempts, and due now. Many are a batch: it goes on without this command.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: dueline dead-letter redrive --handler log --dry-run")]
 pub(super) struct Redrive {
+    /// The queue; of one task, or as a filter.
+    queue: Option<String>,
+    /// The id of one task.
+    #[arg(requires = "queue", conflicts_with_all = ["dry_run", "rate", "detach"])]
+    id: Option<String>,
+    #[command(flatten)]
+    filter: Filter,
+    /// Everything that is dead, without a filter.
+    #[arg(long, conflicts_with_all = ["queue", "handler", "collection", "died"])]
+    all: bool,
+    /// Another payload, JSON: of one task.
+    #[arg(long, requires = "id")]
+    payload: Option<String>,
+    /// When, from now: of one task.
+    #[arg(long, requires = "id")]
+    delay: Option<String>,
+    #[command(flatten)]
+    how: How,
+}
+
+/// Take dead letters from the list, for good: one by its queue and id, or all that a filter takes. What is known of the tasks
+/// stays until its retention is over.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: dueline dead-letter purge --handler log --died fatal --dry-run")]
+pub(super) struct Purge {
     /// The queue; of one task, or as a filter.
     queue: Option<String>,
     /// The id of one task.
@@ -74,29 +99,12 @@ pub(super) struct Redrive {
     /// Everything that is dead, without a filter.
     #[arg(long, conflicts_with_all = ["queue", "handler", "collection", "died"])]
     all: bool,
-    /// Count what would be redriven, show the newest, and change nothing.
-    #[arg(long, conflicts_with = "id")]
-    dry_run: bool,
-    /// Tasks a second, at most.
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    rate: u32,
-    /// Another payload, JSON: of one task.
-    #[arg(long, requires = "id")]
-    payload: Option<String>,
-    /// When, from now: of one task.
-    #[arg(long, requires = "id")]
-    delay: Option<String>,
-    /// Why.
-    #[arg(long)]
-    reason: Option<String>,
+    #[command(flatten)]
+    how: How,
 }
 
 /// Seconds that a redrive of one task waits for its answer.
 const WAIT_S: u64 = 10;
-/// Dead letters of one page.
-const PAGE: usize = 500;
-/// Dead letters that a dry run shows.
-const SHOWN: usize = 5;
 
 pub(super) async fn run(global: &Global, verb: Verb) -> anyhow::Result<()> {
     let client = Client::new(global)?;
@@ -106,8 +114,16 @@ pub(super) async fn run(global: &Global, verb: Verb) -> anyhow::Result<()> {
         Verb::Show { queue, id } => show::run(&client, format, &queue, &id).await,
         Verb::Redrive(wanted) => match (&wanted.queue, &wanted.id) {
             (Some(queue), Some(id)) => redrive_one(&client, format, queue, id, &wanted).await,
-            _ => redrive_many(&client, format, &wanted).await,
+            _ => {
+                let body = wanted.filter.body("redrive", (wanted.queue.clone(), None), wanted.all)?;
+                batch::begin(&client, format, body, &wanted.how).await
+            }
         },
+        Verb::Purge(wanted) => {
+            let key = (wanted.queue.clone(), wanted.id.clone());
+            let body = wanted.filter.body("purge", key, wanted.all)?;
+            batch::begin(&client, format, body, &wanted.how).await
+        }
     }
 }
 
@@ -125,8 +141,21 @@ impl Filter {
         given.into_iter().filter_map(|(name, value)| Some((name, value?.clone()))).collect()
     }
 
-    fn is_empty(&self) -> bool {
-        self.handler.is_none() && self.collection.is_none() && self.died.is_none()
+    fn body(
+        &self,
+        verb: &str,
+        (queue, id): (Option<String>, Option<String>),
+        all: bool,
+    ) -> anyhow::Result<Value> {
+        let Filter { handler, collection, died, from, to } = self.clone();
+        if queue.is_none() && handler.is_none() && collection.is_none() && died.is_none() && !all {
+            let text = "say which: QUEUE ID, QUEUE, --handler, --collection or --died; or --all for every dead letter";
+            return Err(Exit::Usage.with(text));
+        }
+        let mut body = json!({ "verb": verb, "all": all });
+        put(&mut body, [("queue", queue), ("id", id), ("handler", handler), ("collection", collection)]);
+        put(&mut body, [("died", died), ("from", from), ("to", to)]);
+        Ok(body)
     }
 }
 
@@ -197,7 +226,7 @@ async fn redrive_one(
     wanted: &Redrive,
 ) -> anyhow::Result<()> {
     let path = task_path(queue, id)? + "/redrive";
-    let mut body = given([("delay", wanted.delay.clone()), ("reason", wanted.reason.clone())]);
+    let mut body = given([("delay", wanted.delay.clone()), ("reason", wanted.how.author.reason.clone())]);
     if let Some(payload) = &wanted.payload {
         let _: &serde_json::value::RawValue = serde_json::from_str(payload)
             .map_err(|error| Exit::Usage.with(format!("--payload is not JSON: {error}")))?;
@@ -206,87 +235,4 @@ async fn redrive_one(
         body.push_str(&format!("{between}\"payload\":{payload}}}"));
     }
     decided(format, &client.post(&path, body, Some(WAIT_S)).await?)
-}
-
-async fn redrive_many(client: &Client, format: Format, wanted: &Redrive) -> anyhow::Result<()> {
-    if wanted.queue.is_none() && wanted.filter.is_empty() && !wanted.all {
-        let text =
-            "say which: QUEUE ID, QUEUE, --handler, --collection or --died; or --all for every dead letter";
-        return Err(Exit::Usage.with(text));
-    }
-    let mut query = wanted.filter.query(wanted.queue.as_ref());
-    if wanted.filter.to.is_none() {
-        // Those that die while this runs are left for the next time: a task that dies at once would be redriven for ever.
-        query.push(("to", jiff::Timestamp::now().to_string()));
-    }
-    let mut pages = Pages::new(client, query, PAGE);
-    let (mut counts, mut shown) = (Counts::default(), Vec::new());
-    let bar = indicatif::ProgressBar::new_spinner().with_style(style());
-    let pause = Duration::from_secs(1) / wanted.rate;
-    let began = Instant::now();
-    while let Some(page) = pages.next().await? {
-        for letter in page {
-            counts.found += 1;
-            if wanted.dry_run {
-                if shown.len() < SHOWN {
-                    shown.push(letter);
-                }
-                continue;
-            }
-            tokio::time::sleep_until((began + pause * counts.asked).into()).await;
-            counts.asked += 1;
-            match redrive_listed(client, &letter, wanted.reason.as_deref()).await {
-                Ok(()) => counts.redriven += 1,
-                Err(error) => {
-                    counts.failed += 1;
-                    bar.suspend(|| eprintln!("{}: {error:#}", line(&letter).trim_end()));
-                }
-            }
-            bar.set_message(format!("{} redriven, {} failed", counts.redriven, counts.failed));
-            bar.tick();
-        }
-    }
-    bar.finish_and_clear();
-    counts.tell(format, wanted.dry_run, &shown)
-}
-
-fn style() -> indicatif::ProgressStyle {
-    indicatif::ProgressStyle::with_template("{spinner} {elapsed} {msg}")
-        .unwrap_or_else(|_| indicatif::ProgressStyle::default_spinner())
-}
-
-async fn redrive_listed(client: &Client, letter: &Value, reason: Option<&str>) -> anyhow::Result<()> {
-    let text = |name: &str| letter[name].as_str().unwrap_or_default();
-    let path = task_path(text("queue"), text("id"))? + "/redrive";
-    let body = given([("reason", reason.map(str::to_owned))]);
-    client.post(&path, body, None).await.map(drop)
-}
-
-#[derive(Default)]
-struct Counts {
-    found: u64,
-    asked: u32,
-    redriven: u64,
-    failed: u64,
-}
-
-impl Counts {
-    fn tell(&self, format: Format, is_dry: bool, shown: &[Value]) -> anyhow::Result<()> {
-        let Counts { found, redriven, failed, .. } = self;
-        match format {
-            Format::Text if is_dry => {
-                let samples: String = shown.iter().map(line).collect();
-                output::text(&format!("{found} would be redriven; the newest:\n{samples}"))?;
-            }
-            Format::Text => output::text(&format!("{redriven} asked to run again, {failed} failed\n"))?,
-            format if is_dry => output::json(format, &json!({ "found": found, "newest": shown }))?,
-            format => {
-                output::json(format, &json!({ "found": found, "redriven": redriven, "failed": failed }))?
-            }
-        }
-        if *failed > 0 {
-            return Err(Exit::PartlyFailed.with(format!("{failed} of {found} failed: run the same again")));
-        }
-        Ok(())
-    }
 }

@@ -66,6 +66,7 @@ impl Engine {
             reason,
             attempts,
             error,
+            purged: None,
         };
         self.will_be_told(&fact);
         let end = Row::Fact(FactRow { shard, place, fact });

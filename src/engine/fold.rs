@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 
 use crate::model::{
-    CloseReason, Ended, Epoch, Fact, FactRow, MarkKind, Outcome, Started, TaskState, Version, Wall,
+    CloseReason, Ended, Epoch, Fact, FactRow, MarkKind, OnFailure, Outcome, Started, TaskState, Version, Wall,
 };
 
 /// What the facts about one task say.
@@ -211,7 +211,15 @@ impl Folded {
         if is_redriven { TaskState::Replaced } else { state }
     }
 
-    /// The state users see.
+    /// The state users see, of a task that waits aside between attempts when `on_failure` says so.
+    pub fn state_of(&self, on_failure: OnFailure) -> TaskState {
+        match self.next() {
+            Next::Run(counts) if on_failure == OnFailure::Park && counts.has_failed() => TaskState::Parked,
+            Next::Run(_) | Next::Open(_) | Next::Finished(_) => self.state(),
+        }
+    }
+
+    /// The same, whatever its `on_failure` is.
     pub fn state(&self) -> TaskState {
         match self.next() {
             Next::Finished(state) => state,

@@ -128,6 +128,10 @@ label! {
         Operations = "operations",
         /// Putting such a change on record.
         AddOperation = "add_operation",
+        /// Reading how far a batch got.
+        BatchProgress = "batch_progress",
+        /// Writing how far a batch got.
+        WriteBatchProgress = "write_batch_progress",
     }
 }
 label! {

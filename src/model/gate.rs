@@ -8,12 +8,13 @@
 //! ```
 //!
 //! Every change is an operation with the next number, never two with one: what is in force does not depend on clocks, and
-//! who did what, when and why stays on record.
+//! who did what, when and why stays on record. Batches are operations too.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use super::batch::Batch;
 use super::name::{HandlerName, QueueName};
 use super::time::Wall;
 
@@ -152,6 +153,12 @@ pub enum Change {
     GateSet(Gate),
     /// The gate of this target and name was cleared.
     GateCleared(Target, Arc<str>),
+    /// A batch began: it has the operation's number.
+    BatchBegun(Batch),
+    /// The batch of this number was stopped.
+    BatchStopped(u64),
+    /// It goes on.
+    BatchResumed(u64),
     /// Something that a newer build knows: its word.
     Other(Arc<str>),
 }
@@ -182,7 +189,7 @@ impl Gates {
             Change::GateCleared(target, name) => {
                 self.set.remove(&(target.clone(), name.clone()));
             }
-            Change::Other(_) => {}
+            Change::BatchBegun(_) | Change::BatchStopped(_) | Change::BatchResumed(_) | Change::Other(_) => {}
         }
     }
 
@@ -190,7 +197,7 @@ impl Gates {
     pub fn iter(&self) -> impl Iterator<Item = (&Gate, &Operation)> {
         self.set.values().filter_map(|operation| match &operation.change {
             Change::GateSet(gate) => Some((gate, operation)),
-            Change::GateCleared(..) | Change::Other(_) => None,
+            _ => None,
         })
     }
 

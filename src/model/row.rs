@@ -58,7 +58,8 @@ pub enum Row {
     DeadLetter(DeadLetterRow),
 }
 
-/// A row of `dead_letter`: that a task died, by when. No truth: what became of the task since says its place.
+/// A row of `dead_letter`: that a task died, by when. No truth: what became of the task since says its place. The only row that is
+/// written once more: when it is purged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetterRow {
     /// The shard.
@@ -79,6 +80,8 @@ pub struct DeadLetterRow {
     pub attempts: u32,
     /// What went wrong last.
     pub error: Option<Arc<str>>,
+    /// The batch that took it from the list.
+    pub purged: Option<u64>,
 }
 
 /// Where a dead letter stands: the newest come first.

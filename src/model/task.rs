@@ -283,4 +283,15 @@ impl TaskState {
             TaskState::Dropped => "dropped",
         }
     }
+
+    /// The state of a word.
+    pub fn from_word(word: &str) -> Option<TaskState> {
+        use TaskState::*;
+        [
+            Scheduled, Running, Retrying, Parked, Succeeded, Dead, Cancelled, Replaced, Expired, Skipped,
+            Dropped,
+        ]
+        .into_iter()
+        .find(|state| state.word() == word)
+    }
 }

@@ -13,7 +13,9 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
 use crate::engine::Input;
-use crate::model::{Boot, Change, CloseReason, Closed, Gate, Gates, Operation, Target, TaskKey, Wall};
+use crate::model::{
+    Batches, Boot, Change, CloseReason, Closed, Gate, Gates, Operation, Target, TaskKey, Wall,
+};
 use crate::store::{Error, Store};
 use crate::wire::blackout::is_within;
 
@@ -35,6 +37,7 @@ const TRY_AGAIN: Duration = Duration::from_millis(100);
 pub(crate) struct Keeper {
     store: Arc<dyn Store>,
     gates: Mutex<Gates>,
+    batches: Mutex<Batches>,
     closed: watch::Sender<Option<Known>>,
     /// The last operation that the shards were told of.
     told: watch::Sender<u64>,
@@ -65,6 +68,7 @@ impl Keeper {
         Keeper {
             store,
             gates: Mutex::default(),
+            batches: Mutex::default(),
             closed,
             told,
             changed: Notify::new(),
@@ -93,6 +97,7 @@ impl Keeper {
                 // One that was put on record while this was read may come without the one before it.
                 if operation.number == gates.last() + 1 {
                     gates.apply(operation);
+                    self.batches().apply(operation);
                 }
             }
             if operations.len() < PAGE {
@@ -180,6 +185,11 @@ impl Keeper {
     /// The operations above a number, at most `max`.
     pub(crate) async fn operations(&self, after: u64, max: usize) -> Result<Vec<Operation>, Error> {
         self.store.operations(after, max).await
+    }
+
+    /// The batches, as of the last look.
+    pub(crate) fn batches(&self) -> std::sync::MutexGuard<'_, Batches> {
+        self.batches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Gates> {

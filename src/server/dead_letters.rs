@@ -9,8 +9,8 @@ use futures::{StreamExt as _, stream};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::engine::fold;
-use crate::model::{CloseReason, DeadLetterRow, Died, QueueName, Shard, TaskState, Version, Wall};
+use crate::model::{CloseReason, DeadLetterRow, Died, QueueName, Shard, Version, Wall};
+use crate::runtime::batch::is_dead;
 use crate::wire::time::format_time;
 
 use super::params::{Params, parameter, same_stretch, shards_of};
@@ -202,7 +202,10 @@ impl Scan<'_> {
             let (round, reached) = self.round(before).await?;
             rows += round.len();
             let wanted: Vec<DeadLetterRow> = round.into_iter().filter(|row| self.filter.takes(row)).collect();
-            let checked = stream::iter(wanted).map(|row| async move { (self.is_dead(&row).await, row) });
+            let checked = stream::iter(wanted).map(|row| async move {
+                let store = self.app.node.store();
+                (is_dead(&**store, &row).await, row)
+            });
             let mut checked = std::pin::pin!(checked.buffered(limits::SHARDS_AT_ONCE));
             while let Some((is_dead, row)) = checked.next().await {
                 if !is_dead? {
@@ -241,19 +244,6 @@ impl Scan<'_> {
         rows.retain(|row| Position::of(row) < before && reached.is_none_or(|reached| row.died() >= reached));
         rows.sort_by_key(|row| std::cmp::Reverse(Position::of(row)));
         Ok((rows, reached.map(Position::before)))
-    }
-
-    /// Whether it is dead still: it may have been redriven, or a lost owner wrote it of a task that went on.
-    async fn is_dead(&self, row: &DeadLetterRow) -> Answer<bool> {
-        let facts = self.app.node.store().facts(row.shard, row.place).await?;
-        let folded = fold(facts.iter().map(|row| &row.fact), Version(u64::MAX));
-        if folded.state() != TaskState::Dead {
-            return Ok(false);
-        }
-        // The id may stand for a newer task: a redrive would mean that one.
-        let newest = self.app.node.store().history(row.key.clone(), 1).await?;
-        let current = newest.first().and_then(|row| row.current);
-        Ok(current.is_some_and(|current| current.place == row.place))
     }
 }
 

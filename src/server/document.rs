@@ -7,7 +7,7 @@ use utoipa::openapi::{Content, Ref, RefOr, Response};
 use utoipa::{Modify, OpenApi};
 
 use super::problem::MEDIA_TYPE;
-use super::{dead_letters, gates, health, list, problem, shards, tasks};
+use super::{batches, dead_letters, gates, health, list, problem, shards, tasks};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -33,6 +33,11 @@ use super::{dead_letters, gates, health, list, problem, shards, tasks};
         gates::set,
         gates::clear,
         gates::operations,
+        batches::begin,
+        batches::list,
+        batches::show,
+        batches::stop,
+        batches::resume,
         shards::shards,
         shards::instances,
         shards::handlers,

@@ -84,6 +84,13 @@ pub(super) struct AuthorBody {
     reason: Option<String>,
 }
 
+impl AuthorBody {
+    /// The author.
+    pub(super) fn author(self) -> Answer<Author> {
+        author(self.by, self.reason)
+    }
+}
+
 /// What a gate stops.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub(super) struct TargetView {
@@ -140,7 +147,7 @@ pub(super) struct OperationView {
     pub(super) number: u64,
     /// When.
     pub(super) at: String,
-    /// gate_set, gate_cleared.
+    /// gate_set, gate_cleared, batch_begun, batch_stopped, batch_resumed.
     pub(super) change: String,
     /// What the gate stops.
     #[serde(flatten)]
@@ -150,6 +157,9 @@ pub(super) struct OperationView {
     /// pause, drop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) action: Option<String>,
+    /// The batch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) batch: Option<u64>,
     /// Who.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) by: Option<String>,
@@ -285,9 +295,7 @@ async fn change(app: &App, now: Wall, author: Author, change: Change) -> Answer<
     let operation = app.node.service().gates().change(now, author, change).await?;
     match &operation.change {
         Change::GateSet(gate) => Ok(Json(view(gate, &operation, now))),
-        Change::GateCleared(..) | Change::Other(_) => {
-            Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "a gate was set and is not"))
-        }
+        _ => Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "a gate was set and is not")),
     }
 }
 
@@ -315,7 +323,15 @@ fn operation_view(operation: &Operation) -> OperationView {
     let (change, gate, action) = match &operation.change {
         Change::GateSet(gate) => ("gate_set", Some((&gate.target, &gate.name)), Some(gate.action)),
         Change::GateCleared(target, name) => ("gate_cleared", Some((target, name)), None),
+        Change::BatchBegun(_) => ("batch_begun", None, None),
+        Change::BatchStopped(_) => ("batch_stopped", None, None),
+        Change::BatchResumed(_) => ("batch_resumed", None, None),
         Change::Other(word) => (&**word, None, None),
+    };
+    let batch = match &operation.change {
+        Change::BatchBegun(_) => Some(operation.number),
+        Change::BatchStopped(number) | Change::BatchResumed(number) => Some(*number),
+        _ => None,
     };
     OperationView {
         number: operation.number,
@@ -324,6 +340,7 @@ fn operation_view(operation: &Operation) -> OperationView {
         target: gate.map(|(target, _)| target_view(target)).unwrap_or_default(),
         name: gate.map(|(_, name)| name.to_string()).unwrap_or_default(),
         action: action.map(|action| action.word().to_owned()),
+        batch,
         by: operation.by.as_ref().map(ToString::to_string),
         reason: operation.reason.as_ref().map(ToString::to_string),
     }
@@ -355,7 +372,7 @@ fn target(app: &App, all: bool, named: [Option<String>; 3], is_new: bool) -> Ans
     }
 }
 
-fn made<T>(pointer: &str, name: Result<T, NameError>) -> Answer<T> {
+pub(super) fn made<T>(pointer: &str, name: Result<T, NameError>) -> Answer<T> {
     name.map_err(|why| field(pointer, why.to_string()))
 }
 
@@ -364,12 +381,12 @@ fn name(given: Option<String>) -> Answer<Arc<str>> {
     if given.is_empty() { Err(field("/name", "is empty".to_owned())) } else { text("/name", given) }
 }
 
-fn author(by: Option<String>, reason: Option<String>) -> Answer<Author> {
+pub(super) fn author(by: Option<String>, reason: Option<String>) -> Answer<Author> {
     let by = by.map(|by| text("/by", by)).transpose()?;
     Ok(Author { by, reason: reason.map(|reason| text("/reason", reason)).transpose()? })
 }
 
-fn text(pointer: &str, text: String) -> Answer<Arc<str>> {
+pub(super) fn text(pointer: &str, text: String) -> Answer<Arc<str>> {
     if text.len() > TEXT_BYTES_MAX {
         return Err(field(pointer, format!("has {} bytes; at most {TEXT_BYTES_MAX} are taken", text.len())));
     }
@@ -392,7 +409,7 @@ fn until(now: Wall, until: Option<&str>, duration: Option<&str>) -> Answer<Optio
     if at <= now { Err(field(pointer, "is over already".to_owned())) } else { Ok(Some(at)) }
 }
 
-fn field(pointer: &str, detail: String) -> Problem {
+pub(super) fn field(pointer: &str, detail: String) -> Problem {
     Problem::bad_request("invalid_field", format!("{pointer} {detail}.")).at(pointer)
 }
 

@@ -8,8 +8,7 @@ use utoipa::ToSchema;
 
 use crate::engine::{Explanation, Next, fold};
 use crate::model::{
-    AttemptToken, Bar, EventRow, Fact, FactRow, GateAction, OnFailure, Outcome, Payload, TaskState, Version,
-    Wall,
+    AttemptToken, Bar, EventRow, Fact, FactRow, GateAction, Outcome, Payload, TaskState, Version, Wall,
 };
 use crate::wire::task_event::json_or_text;
 use crate::wire::time::format_time;
@@ -157,12 +156,7 @@ pub(super) fn task_view(rows: &[FactRow]) -> Option<TaskView> {
         Next::Run(counts) if counts.not_before > Wall::MIN => Some(format_time(counts.not_before)),
         Next::Run(_) | Next::Open(_) | Next::Finished(_) => None,
     };
-    let state = match folded.next() {
-        Next::Run(counts) if content.on_failure == OnFailure::Park && counts.has_failed() => {
-            TaskState::Parked
-        }
-        Next::Run(_) | Next::Open(_) | Next::Finished(_) => folded.state(),
-    };
+    let state = folded.state_of(content.on_failure);
     let closed = folded.ended.as_ref().and_then(|ended| ended.closed).or(folded.closed);
     let result = folded.ended.as_ref().filter(|ended| ended.outcome == Outcome::Succeeded);
     let payload = match &content.payload {
@@ -503,8 +497,5 @@ pub(super) struct RejectedView {
 
 /// The state of a task by its word, for filters.
 pub(super) fn known_state(word: &str) -> bool {
-    use TaskState::*;
-    [Scheduled, Running, Retrying, Parked, Succeeded, Dead, Cancelled, Replaced, Expired, Skipped, Dropped]
-        .iter()
-        .any(|state| state.word() == word)
+    TaskState::from_word(word).is_some()
 }

@@ -32,8 +32,8 @@ use scylla::client::session::Session;
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 use crate::model::{
-    DeadLetterRow, Died, Epoch, EventRow, FactRow, LateQueueRow, Operation, OwnerRow, OwnerUuid, Place,
-    PointerPage, PointerRange, Progress, Row, Segment, Shard, TaskKey, Wall,
+    BatchProgress, DeadLetterRow, Died, Epoch, EventRow, FactRow, LateQueueRow, Operation, OwnerRow,
+    OwnerUuid, Place, PointerPage, PointerRange, Progress, Row, Segment, Shard, TaskKey, Wall,
 };
 use crate::store::{Answer, Bump, Cluster, Error, Instance, Lookup, Slice, Store};
 
@@ -220,5 +220,13 @@ impl Store for Cassandra {
 
     fn add_operation(&self, operation: Operation) -> Answer<bool> {
         answer!(self, shared => operation::add(&shared, &operation))
+    }
+
+    fn batch_progress(&self, number: u64) -> Answer<Option<BatchProgress>> {
+        answer!(self, shared => operation::batch_progress(&shared, number))
+    }
+
+    fn write_batch_progress(&self, number: u64, progress: BatchProgress) -> Answer<()> {
+        answer!(self, shared => operation::write_batch_progress(&shared, number, &progress))
     }
 }

@@ -23,8 +23,8 @@ use std::sync::Arc;
 
 use super::{Answer, Bump, Cluster, Error, Instance, Lookup, Slice, Store};
 use crate::model::{
-    DeadLetterRow, Died, Epoch, EventRow, FactRow, LateQueueRow, Operation, OwnerRow, OwnerUuid, Place,
-    PointerPage, PointerRange, Progress, Row, Segment, Shard, TaskKey, Wall,
+    BatchProgress, DeadLetterRow, Died, Epoch, EventRow, FactRow, LateQueueRow, Operation, OwnerRow,
+    OwnerUuid, Place, PointerPage, PointerRange, Progress, Row, Segment, Shard, TaskKey, Wall,
 };
 use crate::wire::row;
 
@@ -232,5 +232,13 @@ impl Store for EmbeddedStore {
 
     fn add_operation(&self, operation: Operation) -> Answer<bool> {
         self.change(move |batch| batch.add_operation(&operation))
+    }
+
+    fn batch_progress(&self, number: u64) -> Answer<Option<BatchProgress>> {
+        self.read_here(move |tables| read::batch_progress(tables, number))
+    }
+
+    fn write_batch_progress(&self, number: u64, progress: BatchProgress) -> Answer<()> {
+        self.change(move |batch| batch.batch_progress(number, &progress))
     }
 }

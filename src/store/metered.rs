@@ -6,8 +6,8 @@ use std::time::Instant;
 use super::{Answer, Bump, Cluster, Instance, Lookup, Slice, Store};
 use crate::metrics::{Metrics, StoreOp};
 use crate::model::{
-    DeadLetterRow, Died, Epoch, EventRow, FactRow, LateQueueRow, Operation, OwnerRow, OwnerUuid, Place,
-    PointerPage, PointerRange, Progress, Row, Segment, Shard, TaskKey, Wall,
+    BatchProgress, DeadLetterRow, Died, Epoch, EventRow, FactRow, LateQueueRow, Operation, OwnerRow,
+    OwnerUuid, Place, PointerPage, PointerRange, Progress, Row, Segment, Shard, TaskKey, Wall,
 };
 
 /// The store given, and the metrics that are told of it.
@@ -114,5 +114,13 @@ impl Store for Metered {
 
     fn add_operation(&self, operation: Operation) -> Answer<bool> {
         self.timed(StoreOp::AddOperation, self.inner.add_operation(operation))
+    }
+
+    fn batch_progress(&self, number: u64) -> Answer<Option<BatchProgress>> {
+        self.timed(StoreOp::BatchProgress, self.inner.batch_progress(number))
+    }
+
+    fn write_batch_progress(&self, number: u64, progress: BatchProgress) -> Answer<()> {
+        self.timed(StoreOp::WriteBatchProgress, self.inner.write_batch_progress(number, progress))
     }
 }

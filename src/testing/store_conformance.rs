@@ -3,6 +3,7 @@
 //! Every check panics with what it saw. Checks use shards and names of their own, made from the run's number, so
 //! the suite can be repeated on one store, and by several at once with different numbers. Nothing is deleted.
 
+mod batches;
 mod dead_letters;
 mod late;
 mod lookups;
@@ -65,6 +66,7 @@ pub fn checks() -> Vec<Check> {
         owners::CHECKS,
         operations::CHECKS,
         dead_letters::CHECKS,
+        batches::CHECKS,
     ]
     .concat()
     .into_iter()

@@ -5,6 +5,7 @@
 //! A payload lies in the row exactly as it was sent. Nothing here judges content; what cannot be read is an
 //! [`Error`], never a panic.
 
+mod batch;
 mod dead_letter;
 mod event;
 mod fact;
@@ -19,8 +20,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 use serde::{Deserialize, Serialize};
 
 use crate::model::{
-    Change, DeadLetterRow, Died, Epoch, EventRow, Fact, LateQueueRow, Operation, Progress, QueueName,
-    Segment, Shard, TaskId, TaskKey, Version, Wall,
+    BatchProgress, Change, DeadLetterRow, Died, Epoch, EventRow, Fact, LateQueueRow, Operation, Progress,
+    QueueName, Segment, Shard, TaskId, TaskKey, Version, Wall,
 };
 
 /// A stored row that cannot be read.
@@ -164,6 +165,21 @@ pub fn decode_operation(number: u64, id: u128, data: &[u8]) -> Operation {
         let change = Change::Other("unreadable".into());
         Operation { number, id, at: Wall(0), by: None, reason: None, change }
     })
+}
+
+/// The data column of a batch's progress.
+pub fn encode_batch_progress(progress: &BatchProgress) -> Vec<u8> {
+    to_bytes(&batch::Progress::of(progress))
+}
+
+/// How far a batch got, from its columns.
+///
+/// # Errors
+/// The data is not what [`encode_batch_progress`] makes.
+pub fn decode_batch_progress(epoch: Epoch, data: &[u8]) -> Result<BatchProgress, Error> {
+    from_bytes::<batch::Progress<'_>>(data)
+        .and_then(|row| row.into_progress(epoch))
+        .map_err(|detail| Error { what: format!("progress of a batch in epoch {}", epoch.0), detail })
 }
 
 /// The key column of `task_event`: `queue/id`, each percent-encoded as in the URL path.

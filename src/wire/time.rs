@@ -120,6 +120,12 @@ const COMPACT: [Unit; 6] = [
 const ISO_DATE: [Unit; 2] = [("W", 604_800 * SECOND), ("D", 86_400 * SECOND)];
 const ISO_TIME: [Unit; 3] = [("H", 3_600 * SECOND), ("M", 60 * SECOND), ("S", SECOND)];
 
+/// A duration as [`parse_duration_ms`] reads it: `1h 30m`.
+pub fn format_duration_ms(ms: u64) -> String {
+    let ms = i64::try_from(ms).unwrap_or(i64::MAX);
+    format!("{:#}", jiff::SignedDuration::from_millis(ms))
+}
+
 /// A duration in milliseconds, rounded up: `10s`, `1h30m`, `1.5h`, `250ms`, `2w3d`, `PT10M`, `P1DT12H`.
 ///
 /// Each unit occurs at most once, larger ones first; a part may have up to nine decimals.

@@ -177,7 +177,7 @@ fn topics_are_planned_without_a_broker() {
 
 #[test]
 fn what_is_not_there_is_refused_as_unknown() {
-    for noun in ["batch", "console", "recurring"] {
+    for noun in ["worker", "console", "recurring"] {
         let ran = dueline(&[noun, "list"]);
         assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{ran:?}");
         assert!(ran.err.contains("unrecognized subcommand"), "{ran:?}");

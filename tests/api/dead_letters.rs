@@ -124,7 +124,7 @@ async fn the_command_line_redrives_what_a_filter_takes_and_says_first_what_that_
     assert!(dry.out.starts_with("3 would be redriven"), "{dry:?}");
     assert_eq!(dead(&dev, "").await.len(), 5);
     let done = dev.cli(&[&filter[..], &["--reason", "better"]].concat());
-    assert!(done.code == 0 && done.out.starts_with("3 asked to run again"), "{done:?}");
+    assert!(done.code == 0 && done.out.starts_with("3 asked to be redriven"), "{done:?}");
     let listed = dev.cli(&["dead-letter", "list", "--queue", "q", "--all"]);
     assert!(listed.out.contains("t4") && listed.out.contains("exhausted after 1 attempt(s)"), "{listed:?}");
     let events = |task: serde_json::Value| task["events"].as_array().map(Vec::len);

@@ -76,8 +76,30 @@ async fn every_verb_has_an_example_that_works_as_written() {
                 assert!(dev.post("/v1/tasks", &hangs).await.status.is_success());
                 dev.task_in("running", "greetings", "hello").await;
             }
+            if verb == "batch show" {
+                begin_until_the_twelfth(&dev).await;
+            }
             let ran = shell(written, dir.path(), &server);
             assert_eq!(ran.code, 0, "{example}: {ran:?}");
+        }
+    }
+}
+
+/// The batch of the examples: one that is under way for long.
+async fn begin_until_the_twelfth(dev: &Dev) {
+    for n in 0..60 {
+        let task =
+            json!({"queue": format!("slow-{n}"), "delay": "1h", "handler": "log", "collection": "slow"});
+        assert_eq!(dev.post("/v1/tasks", &task).await.status, 201);
+    }
+    let wanted = json!({"verb": "cancel", "collection": "slow", "rate": 1});
+    let idle = json!({"verb": "cancel", "collection": "none", "dry_run": true});
+    loop {
+        let last = dev.get("/v1/operations").await.json["operations"][0]["number"].as_u64();
+        let begun = dev.post("/v1/batches", if last == Some(11) { &wanted } else { &idle }).await;
+        assert!(begun.json["id"].as_u64().is_some_and(|id| id <= 12), "{}", begun.json);
+        if begun.json["id"] == 12 {
+            return;
         }
     }
 }

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::batches;
 use crate::checker::{self, Order};
 use crate::client::Client;
 use crate::clock::{until, until_async};
@@ -83,6 +84,9 @@ async fn the_dead_are_listed_by_any_instance_and_run_again_after_their_owner_is_
             .await;
         let odd = |id: &String| id["t-".len()..].parse::<usize>().is_ok_and(|n| n % 2 == 1);
         assert!(dead(&instances[0]).await.iter().all(odd));
+        let purged = batches::done(&instances[0], &json!({"verb": "purge", "handler": "sink"})).await;
+        assert_eq!((purged["found"].as_u64(), &purged["failed"]), (Some(TASKS as u64 / 2), &json!(0)));
+        assert_eq!(dead(&instances[0]).await, Vec::<String>::new());
         let calls = site.sink.calls();
         assert_eq!(
             calls.iter().filter(|call| call.attempt == 1).count(),

@@ -7,6 +7,7 @@
 #![cfg(all(feature = "kafka", feature = "cassandra", feature = "testing"))]
 
 mod away;
+mod batches;
 mod cancels;
 mod checker;
 mod client;

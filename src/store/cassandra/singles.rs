@@ -85,7 +85,7 @@ pub(super) async fn one_page(
     answer.into_rows_result().map_err(|error| Error::Corrupt(error.to_string()))
 }
 
-async fn execute(
+pub(super) async fn execute(
     shared: &Shared,
     statement: &PreparedStatement,
     values: impl SerializeRow,

@@ -42,6 +42,8 @@ pub(super) struct Statements {
     pub(super) dead_letter_read: PreparedStatement,
     pub(super) operation_read: PreparedStatement,
     pub(super) operation_insert: PreparedStatement,
+    pub(super) batch_insert: PreparedStatement,
+    pub(super) batch_read: PreparedStatement,
 }
 
 impl Statements {
@@ -105,6 +107,8 @@ impl Statements {
             dead_letter_read: row(DEAD_LETTER_READ).await?,
             operation_read: row("SELECT number, id, data FROM {}.operation WHERE part = 0 AND number > ?")
                 .await?,
+            batch_insert: row("INSERT INTO {}.batch_progress (number, epoch, data) VALUES (?, ?, ?)").await?,
+            batch_read: row("SELECT epoch, data FROM {}.batch_progress WHERE number = ? LIMIT 1").await?,
             operation_insert: cas(
                 "INSERT INTO {}.operation (part, number, id, data) VALUES (0, ?, ?, ?) IF NOT EXISTS",
             )

@@ -25,6 +25,8 @@ const SIGN: u64 = 1 << 63;
 
 /// Tags of the rows in `meta`.
 pub(crate) mod tag {
+    /// How far a batch got, by number and epoch.
+    pub(crate) const BATCH: u8 = b'B';
     /// The cluster row.
     pub(crate) const CLUSTER: u8 = b'c';
     /// The format of all tables.
@@ -169,6 +171,11 @@ pub(crate) fn meta(tag: u8, rest: &[u8]) -> Vec<u8> {
     key.push(tag);
     key.extend_from_slice(rest);
     key
+}
+
+/// The key of how far a batch got; the highest epoch first.
+pub(super) fn batch(number: u64, epoch: Epoch) -> Vec<u8> {
+    meta(tag::BATCH, &[number.to_be_bytes(), (!epoch.0).to_be_bytes()].concat())
 }
 
 /// Bytes of a key of `dead_letter`.

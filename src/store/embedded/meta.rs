@@ -11,7 +11,7 @@ use super::codec::{Fields, Scan};
 use super::db::{Failure, Table, Tables};
 use super::keys::{self, tag};
 use super::writer::Batch;
-use crate::model::{Epoch, Operation, OwnerRow, OwnerUuid, Progress, Shard, Wall};
+use crate::model::{BatchProgress, Epoch, Operation, OwnerRow, OwnerUuid, Progress, Shard, Wall};
 use crate::store::{Bump, Cluster, Instance};
 use crate::wire::row;
 
@@ -158,6 +158,12 @@ impl Batch<'_> {
         let data = Fields::new(VERSION).u128(operation.id).bytes(&row::encode_operation(operation)).done();
         self.put(Table::Meta, key, data);
         true
+    }
+
+    /// Writes how far a batch got.
+    pub(super) fn batch_progress(&mut self, number: u64, progress: &BatchProgress) {
+        let key = keys::batch(number, progress.epoch);
+        self.put(Table::Meta, key, row::encode_batch_progress(progress));
     }
 
     /// Writes an instance's row.

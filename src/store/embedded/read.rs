@@ -9,8 +9,8 @@ use super::db::{Failure, Tables};
 use super::keys::{self, tag};
 use super::meta;
 use crate::model::{
-    DeadLetterRow, Died, EventRow, FactRow, Operation, OwnerRow, Place, Progress, Shard, TaskKey, Version,
-    Wall,
+    BatchProgress, DeadLetterRow, Died, Epoch, EventRow, FactRow, Operation, OwnerRow, Place, Progress,
+    Shard, TaskKey, Version, Wall,
 };
 use crate::store::{Instance, Lookup, Slice};
 use crate::wire::row;
@@ -186,6 +186,20 @@ pub(super) fn operations(
         Ok(ControlFlow::Continue(()))
     })?;
     Ok(operations)
+}
+
+/// How far a batch got, in its highest epoch.
+pub(super) fn batch_progress(tables: &Tables, number: u64) -> Result<Option<BatchProgress>, Failure> {
+    let mut found = None;
+    let (first, last) = (keys::batch(number, Epoch(u64::MAX)), keys::batch(number, Epoch(0)));
+    scan(&tables.meta, &first, &after(&last), |key, data| {
+        let epoch = key.get(9..).and_then(|rest| <[u8; 8]>::try_from(rest).ok());
+        let epoch = epoch.ok_or_else(|| Failure::Corrupt("key of a batch".to_owned()))?;
+        let epoch = Epoch(!u64::from_be_bytes(epoch));
+        found = Some(row::decode_batch_progress(epoch, data).map_err(|error| unreadable(&error))?);
+        Ok(ControlFlow::Break(()))
+    })?;
+    Ok(found)
 }
 
 /// All instances.

@@ -22,6 +22,7 @@ fn letter(shard: Shard, at: Wall, version: u64) -> DeadLetterRow {
         reason: if version.is_multiple_of(3) { CloseReason::Fatal } else { CloseReason::Exhausted },
         attempts: version as u32,
         error: version.is_multiple_of(5).then(|| "503 \"no\"".into()),
+        purged: None,
     }
 }
 

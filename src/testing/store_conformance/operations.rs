@@ -3,7 +3,10 @@
 use futures::future::join_all;
 
 use super::{Case, CheckFn, ok};
-use crate::model::{Blackout, Change, Gate, GateAction, HandlerName, Operation, QueueName, Target, Wall};
+use crate::model::{
+    Batch, BatchFilter, BatchVerb, Blackout, Change, CloseReason, Gate, GateAction, HandlerName, Operation,
+    QueueName, Target, TaskState, Wall,
+};
 use crate::store::Error;
 
 pub(super) const CHECKS: &[(&str, CheckFn)] = &[
@@ -46,7 +49,40 @@ fn gates(case: &Case) -> Vec<Change> {
         Change::GateSet(gate(queue.clone())),
         Change::GateCleared(queue, "nightly".into()),
         Change::GateCleared(Target::All, "manual".into()),
+        Change::BatchBegun(batch(
+            BatchVerb::Cancel,
+            BatchFilter { state: Some(TaskState::Parked), ..filter(case) },
+        )),
+        Change::BatchBegun(batch(
+            BatchVerb::Purge,
+            BatchFilter { died: Some(CloseReason::Interrupted), ..BatchFilter::default() },
+        )),
+        Change::BatchStopped(u64::MAX >> 1),
+        Change::BatchResumed(3),
     ]
+}
+
+fn filter(case: &Case) -> BatchFilter {
+    let key = case.key("id \"ü\"/1");
+    BatchFilter {
+        queue: Some(key.queue),
+        id: Some(key.id),
+        handler: HandlerName::new("h").ok(),
+        collection: Some("c \"1\"".into()),
+        ..BatchFilter::default()
+    }
+}
+
+fn batch(verb: BatchVerb, filter: BatchFilter) -> Batch {
+    Batch {
+        verb,
+        filter,
+        from: Wall(0),
+        to: Wall(1_900_000_000_789),
+        shift_ms: -1_500,
+        rate: 100_000,
+        dry_run: verb == BatchVerb::Purge,
+    }
 }
 
 async fn last(case: &Case) -> u64 {

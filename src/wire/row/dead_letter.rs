@@ -26,6 +26,8 @@ pub(super) struct DeadLetter<'a> {
     attempts: u32,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     error: Option<Text<'a>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    purged: Option<u64>,
 }
 
 impl<'a> DeadLetter<'a> {
@@ -39,6 +41,7 @@ impl<'a> DeadLetter<'a> {
             reason: row.reason.word().into(),
             attempts: row.attempts,
             error: row.error.as_ref().map(text),
+            purged: row.purged,
         }
     }
 
@@ -56,6 +59,7 @@ impl<'a> DeadLetter<'a> {
             reason: reason.ok_or_else(|| unknown_word("close reason", &self.reason))?,
             attempts: self.attempts,
             error: self.error.map(arc),
+            purged: self.purged,
         })
     }
 }

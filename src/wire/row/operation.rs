@@ -6,11 +6,15 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::batch::Batch;
 use super::field::{Text, arc, is_default, text};
 use crate::model::{self, Change, GateAction, HandlerName, QueueName, Wall};
 
 const SET: &str = "gate_set";
 const CLEARED: &str = "gate_cleared";
+const BEGUN: &str = "batch_begun";
+const STOPPED: &str = "batch_stopped";
+const RESUMED: &str = "batch_resumed";
 
 /// An operation.
 #[derive(Serialize, Deserialize)]
@@ -37,6 +41,11 @@ pub(super) struct Operation<'a> {
     until: Option<i64>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     blackout: Option<Blackout<'a>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    batch: Option<Batch<'a>>,
+    /// The batch that is stopped or goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    of_batch: Option<u64>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -54,7 +63,18 @@ impl<'a> Operation<'a> {
         let (change, target, name, gate) = match &operation.change {
             Change::GateSet(gate) => (SET, Some(&gate.target), Some(&gate.name), Some(gate)),
             Change::GateCleared(target, name) => (CLEARED, Some(target), Some(name), None),
+            Change::BatchBegun(_) => (BEGUN, None, None, None),
+            Change::BatchStopped(_) => (STOPPED, None, None, None),
+            Change::BatchResumed(_) => (RESUMED, None, None, None),
             Change::Other(word) => (&**word, None, None, None),
+        };
+        let batch = match &operation.change {
+            Change::BatchBegun(batch) => Some(Batch::of(batch)),
+            _ => None,
+        };
+        let of_batch = match &operation.change {
+            Change::BatchStopped(number) | Change::BatchResumed(number) => Some(*number),
+            _ => None,
         };
         let blackout = gate.and_then(|gate| gate.blackout.as_ref()).map(|blackout| Blackout {
             days: blackout.days,
@@ -74,6 +94,8 @@ impl<'a> Operation<'a> {
             abort_running: gate.is_some_and(|gate| gate.abort_running),
             until: gate.and_then(|gate| gate.until).map(|at| at.0),
             blackout,
+            batch,
+            of_batch,
         }
     }
 
@@ -88,6 +110,12 @@ impl<'a> Operation<'a> {
     fn change(&self) -> Result<Change, String> {
         let word = self.change.0.as_ref();
         let other = Change::Other(Arc::from(word));
+        match (word, &self.batch, self.of_batch) {
+            (BEGUN, Some(batch), _) => return Ok(batch.to_batch().map_or(other, Change::BatchBegun)),
+            (STOPPED, _, Some(number)) => return Ok(Change::BatchStopped(number)),
+            (RESUMED, _, Some(number)) => return Ok(Change::BatchResumed(number)),
+            _ => {}
+        }
         if word != SET && word != CLEARED {
             return Ok(other);
         }

@@ -26,6 +26,11 @@ const ALL: &[Migration] = &[
         name: "dead_letter",
         text: include_str!("../../../../schemas/cassandra/0004_dead_letter.cql"),
     },
+    Migration {
+        version: 5,
+        name: "batch_progress",
+        text: include_str!("../../../../schemas/cassandra/0005_batch_progress.cql"),
+    },
 ];
 
 /// All of them, in order.
