@@ -186,6 +186,8 @@ async fn changed(client: &Client, format: Format, change: Change, verb: &str) ->
 
 /// Time between looks at a batch.
 const LOOK: Duration = Duration::from_millis(200);
+/// Looks in a row that may fail, each waited for longer than the one before: about half a minute.
+const LOOKS_MAX: u32 = 15;
 
 /// Begins a batch, and waits until it is done unless it is to be left alone. Ctrl-C leaves it alone too.
 pub(super) async fn begin(client: &Client, format: Format, mut body: Value, how: &How) -> anyhow::Result<()> {
@@ -194,30 +196,45 @@ pub(super) async fn begin(client: &Client, format: Format, mut body: Value, how:
     if let Some(rate) = how.rate {
         body["rate"] = json!(rate);
     }
-    let begun = client.post("/v1/batches", body.to_string(), None).await?;
+    let key = uuid::Uuid::new_v4().to_string();
+    let begun = client.post_keyed("/v1/batches", body.to_string(), None, Some(&key)).await?;
     let id = begun["id"].as_u64().unwrap_or_default();
     if how.detach {
         return one(format, &begun, line_of_batch);
     }
+    let goes_on = format!(
+        "batch {id} goes on: `dueline batch show {id}` says how far it got, `dueline batch stop {id}` stops it"
+    );
+    let seen = tokio::select! {
+        seen = until_over(client, id) => seen.map_err(|error| error.context(goes_on))?,
+        _ = tokio::signal::ctrl_c() => anyhow::bail!(goes_on),
+    };
+    tell(format, &seen)
+}
+
+/// Looks until a batch is done or stopped. A server that does not answer for a while is asked again.
+async fn until_over(client: &Client, id: u64) -> anyhow::Result<Value> {
     let bar = indicatif::ProgressBar::new_spinner().with_style(style());
-    let path = format!("/v1/batches/{id}");
-    let seen = loop {
-        tokio::select! {
-            () = tokio::time::sleep(LOOK) => {}
-            _ = tokio::signal::ctrl_c() => {
-                bar.finish_and_clear();
-                anyhow::bail!("batch {id} goes on: `dueline batch show {id}` says how far it got, `dueline batch stop {id}` stops it");
+    let mut failures = 0;
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let seen = match client.get(&format!("/v1/batches/{id}"), &[]).await {
+            Ok(seen) => seen,
+            Err(error) if failures >= LOOKS_MAX => return Err(error),
+            Err(_) => {
+                failures += 1;
+                tokio::time::sleep(LOOK * failures).await;
+                continue;
             }
-        }
-        let seen = client.get(&path, &[]).await?;
+        };
+        failures = 0;
         if matches!(seen["state"].as_str(), Some("done" | "stopped")) {
-            break seen;
+            bar.finish_and_clear();
+            return Ok(seen);
         }
         bar.set_message(line_of_batch(&seen).trim_end().to_owned());
         bar.tick();
-    };
-    bar.finish_and_clear();
-    tell(format, &seen)
+    }
 }
 
 fn style() -> indicatif::ProgressStyle {
@@ -242,6 +259,11 @@ fn tell(format: Format, seen: &Value) -> anyhow::Result<()> {
     } else {
         let (asked, failed) = (count("asked"), count("failed"));
         output::text(&format!("{asked} asked to be {done}, {failed} failed (batch {})\n", seen["id"]))?;
+    }
+    if seen["task_id"].is_string() && count("found") == 0 {
+        return Err(
+            Exit::NotFound.with("there is no such dead letter in the time that was looked at".to_owned())
+        );
     }
     if seen["state"] == "stopped" {
         return Err(

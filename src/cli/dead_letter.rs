@@ -67,7 +67,7 @@ pub(super) struct Redrive {
     /// The queue; of one task, or as a filter.
     queue: Option<String>,
     /// The id of one task.
-    #[arg(requires = "queue", conflicts_with_all = ["dry_run", "rate", "detach"])]
+    #[arg(requires = "queue", conflicts_with_all = ["dry_run", "rate", "detach", "handler", "collection", "died", "from", "to"])]
     id: Option<String>,
     #[command(flatten)]
     filter: Filter,

@@ -279,7 +279,9 @@ impl Engine {
             bytes += bytes_of(&entry.event) + entry.event.payload.as_ref().map_or(0, Payload::len);
             is_first || bytes <= limits::EVENTS_AT_ONCE_BYTES
         };
-        let group = self.outbox.waiting.iter().take(limits::EVENTS_AT_ONCE).take_while(fits);
+        // What failed is tried alone: what comes behind it would be published each time.
+        let most = if self.outbox.tries > 0 { 1 } else { limits::EVENTS_AT_ONCE };
+        let group = self.outbox.waiting.iter().take(most).take_while(fits);
         let events: Vec<Arc<TaskEvent>> = group.map(|entry| entry.event.clone()).collect();
         self.outbox.asked = Some((ticket, events.len()));
         self.effects.push_back(Effect::Publish(ticket, events));

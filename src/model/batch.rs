@@ -102,6 +102,15 @@ pub struct Batch {
     pub dry_run: bool,
 }
 
+impl Batch {
+    /// Whether another one asks for the same, its times aside: they may be counted from when it was asked.
+    pub fn asks_the_same(&self, other: &Batch) -> bool {
+        let of =
+            |batch: &Batch| (batch.verb, batch.filter.clone(), batch.shift_ms, batch.rate, batch.dry_run);
+        of(self) == of(other)
+    }
+}
+
 /// How far a batch got, as one owner of its home shard wrote it. The highest epoch's counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchProgress {
@@ -192,6 +201,11 @@ impl Batches {
     /// The batch of a number.
     pub fn get(&self, number: u64) -> Option<&KnownBatch> {
         self.known.get(&number)
+    }
+
+    /// All of them, the oldest first.
+    pub fn oldest_first(&self) -> impl Iterator<Item = &KnownBatch> {
+        self.known.values()
     }
 
     /// All of them, the newest first.

@@ -10,7 +10,7 @@
 
 mod page;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,15 +33,21 @@ use super::{Service, Shared};
 pub(crate) use page::is_dead;
 use page::{Item, Page};
 
+/// What events of batches name as their source.
+const EVENT_SOURCE: &str = "urn:dueline:batch";
 /// Time between looks for batches that are to be carried out.
 const EVERY: Duration = Duration::from_millis(500);
-/// What was applied by then, in milliseconds after a batch was asked for, was there when it began: progress rows are written five
-/// times a second.
-const SETTLE_MS: i64 = 500;
+/// What is applied within this time was there when a batch began: progress rows are written five times a second.
+const SETTLE: Duration = Duration::from_millis(500);
+/// Tasks whose event came so long after a batch was asked for are left alone, in milliseconds: the clocks of its instance and of the
+/// brokers may be off by that much, and it may begin late.
+const LATER_MS: i64 = 1_000;
 /// Time between progress rows of a batch.
 const TELL: Duration = Duration::from_millis(500);
 /// A pause after something did not work.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Batches that one instance carries out at once; more wait.
+const WORKERS_MAX: usize = 4;
 /// Tasks that are shown.
 const SAMPLE: usize = 5;
 /// Events sent at once, at most; fewer when the rate is low.
@@ -49,44 +55,54 @@ const GROUP_MAX: usize = 200;
 /// Groups a second when the rate is low.
 const GROUPS_A_SECOND: u32 = 10;
 
-/// Sees to the batches whose home shard is owned here, until the service ends.
+/// Sees to the batches whose home shard is owned here, the oldest first, until the service ends.
 pub(super) async fn follow(service: Service) {
     service.shared.gates.known().await;
-    let (mut over, mut under_way) = (BTreeSet::new(), BTreeSet::new());
-    let mut workers: JoinSet<(u64, bool)> = JoinSet::new();
+    let mut over = BTreeSet::new();
+    let mut under_way: BTreeMap<tokio::task::Id, u64> = BTreeMap::new();
+    let mut workers: JoinSet<bool> = JoinSet::new();
     loop {
-        for known in wanted(&service, &over, &under_way) {
-            let number = known.begun.number;
-            let home = Shard((number % u64::from(service.shared.cluster.shards)) as u32);
+        let busy: BTreeSet<u64> = under_way.values().copied().collect();
+        for known in wanted(&service, &over, &busy) {
+            let (number, home) = (known.begun.number, home_of(&service, &known));
             let Some(epoch) = owned(&service, home).await else { continue };
-            under_way.insert(number);
             let worker = Worker { service: service.clone(), known, home, epoch };
-            workers.spawn(async move { (number, worker.run().await) });
+            under_way.insert(workers.spawn(worker.run()).id(), number);
         }
-        let _ = tokio::time::timeout(EVERY, async {
-            match workers.join_next().await {
-                Some(ended) => {
-                    // A worker that panicked is begun anew; its number is not known, so all are looked at again.
-                    let Ok((number, is_done)) = ended else { return under_way.clear() };
-                    under_way.remove(&number);
-                    if is_done {
-                        over.insert(number);
-                    }
-                }
+        let ended = async {
+            match workers.join_next_with_id().await {
+                Some(ended) => ended,
                 None => std::future::pending().await,
             }
-        })
-        .await;
+        };
+        match tokio::time::timeout(EVERY, ended).await {
+            Err(_) => {}
+            Ok(Ok((id, is_done))) => {
+                let number = under_way.remove(&id);
+                over.extend(number.filter(|_| is_done));
+            }
+            Ok(Err(panicked)) => {
+                under_way.remove(&panicked.id());
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
     }
 }
 
-fn wanted(service: &Service, over: &BTreeSet<u64>, under_way: &BTreeSet<u64>) -> Vec<KnownBatch> {
+fn home_of(service: &Service, known: &KnownBatch) -> Shard {
+    Shard((known.begun.number % u64::from(service.shared.cluster.shards)) as u32)
+}
+
+/// What may begin here, beside so many that are under way.
+fn wanted(service: &Service, over: &BTreeSet<u64>, busy: &BTreeSet<u64>) -> Vec<KnownBatch> {
+    let here: BTreeSet<Shard> = service.shards().into_iter().collect();
     let batches = service.shared.gates.batches();
-    let open = batches.newest_first().filter(|known| {
+    let open = batches.oldest_first().filter(|known| {
         let number = known.begun.number;
-        known.stopped.is_none() && !over.contains(&number) && !under_way.contains(&number)
+        let is_new = !over.contains(&number) && !busy.contains(&number);
+        known.stopped.is_none() && is_new && here.contains(&home_of(service, known))
     });
-    open.cloned().collect()
+    open.take(WORKERS_MAX.saturating_sub(busy.len())).cloned().collect()
 }
 
 /// The epoch of a shard that runs here.
@@ -136,8 +152,9 @@ impl Worker {
 
     /// Until it is done (true), or is not to go on here.
     async fn run(self) -> bool {
+        let mut pace = Pace::new(self.known.batch.rate);
         let progress = loop {
-            match self.begin().await {
+            match self.begin(&mut pace).await {
                 Ok(progress) => break progress,
                 Err(Trouble(detail)) => {
                     tracing::warn!(batch = self.number(), detail, "a batch waits");
@@ -148,7 +165,7 @@ impl Worker {
                 return false;
             }
         };
-        progress.is_done || self.go_on(progress, Pace::new(self.known.batch.rate)).await
+        progress.is_done || self.go_on(progress, pace).await
     }
 
     async fn go_on(&self, mut progress: BatchProgress, mut pace: Pace) -> bool {
@@ -178,13 +195,12 @@ impl Worker {
     }
 
     /// Where the last owner was, or the beginning.
-    async fn begin(&self) -> Result<BatchProgress, Trouble> {
+    async fn begin(&self, pace: &mut Pace) -> Result<BatchProgress, Trouble> {
         let instance: Arc<str> = Arc::from(self.shared().options.instance.as_str());
         if let Some(progress) = self.shared().store.batch_progress(self.number()).await? {
             return Ok(BatchProgress { epoch: self.epoch, instance, ..progress });
         }
-        let settled = self.known.begun.at.plus_ms(SETTLE_MS).0 - self.now().0;
-        tokio::time::sleep(Duration::from_millis(u64::try_from(settled).unwrap_or(0))).await;
+        tokio::time::sleep(SETTLE).await;
         let mut cutoffs = Vec::new();
         for shard in (0..self.shared().cluster.shards).map(Shard) {
             let progress = self.shared().store.progress(shard).await?;
@@ -194,7 +210,7 @@ impl Worker {
         }
         let batch = &self.known.batch;
         let only = batch.filter.queue.as_ref().map(|queue| home_shard(queue, self.shared().cluster.shards));
-        Ok(BatchProgress {
+        let mut progress = BatchProgress {
             epoch: self.epoch,
             instance,
             shard: only.unwrap_or(Shard(0)),
@@ -207,7 +223,10 @@ impl Worker {
             trouble: None,
             at: self.now(),
             is_done: false,
-        })
+        };
+        // Nothing is asked before it is on record what is to be left alone: it is made by what is asked.
+        self.tell(&mut progress, pace).await?;
+        Ok(progress)
     }
 
     /// Whether it is still this worker's: not stopped, and its home shard still owned in the same epoch.
@@ -223,7 +242,7 @@ impl Worker {
             self.tell(progress, pace).await?;
             return Ok(Step::Left);
         }
-        let page = page::read(self.shared(), &self.known.batch, progress, pace).await?;
+        let page = page::read(self.shared(), &self.known, progress, pace).await?;
         progress.trouble = None;
         let Page { items, next } = page;
         for group in items.chunks(pace.group()) {
@@ -233,13 +252,17 @@ impl Worker {
                     self.tell(progress, pace).await?;
                     return Ok(Step::Left);
                 }
-                let failed = self.ask(group).await?;
-                progress.failed += failed;
-                progress.asked += group.len() as u64 - failed;
             }
-            progress.found += group.len() as u64;
+            // A page may be old by the time that its turn comes.
+            let found = page::still_so(&self.shared().store, group).await?;
+            if !self.known.batch.dry_run {
+                let failed = self.ask(&found).await?;
+                progress.failed += failed;
+                progress.asked += found.len() as u64 - failed;
+            }
+            progress.found += found.len() as u64;
             let room = SAMPLE.saturating_sub(progress.sample.len());
-            progress.sample.extend(group.iter().take(room).map(|item| item.key().clone()));
+            progress.sample.extend(found.iter().take(room).map(|item| item.key().clone()));
             if let Some(last) = group.last() {
                 progress.reached = last.behind();
             }
@@ -270,11 +293,13 @@ impl Worker {
     async fn tell(&self, progress: &mut BatchProgress, pace: &mut Pace) -> Result<(), Trouble> {
         progress.at = self.now();
         pace.told = Instant::now();
-        Ok(self.shared().store.write_batch_progress(self.number(), progress.clone()).await?)
+        pace.stamp = (pace.stamp + 1).max(u64::try_from(self.now().0).unwrap_or(0) * 1_000);
+        let written = self.shared().store.write_batch_progress(self.number(), progress.clone(), pace.stamp);
+        Ok(written.await?)
     }
 
     /// Asks a group of tasks to change, in order; gives how many cannot be asked for good.
-    async fn ask(&self, group: &[Item]) -> Result<u64, Trouble> {
+    async fn ask(&self, group: &[&Item]) -> Result<u64, Trouble> {
         if self.known.batch.verb == BatchVerb::Purge {
             let rows: Vec<Row> = group.iter().filter_map(|item| item.purged(self.number())).collect();
             self.shared().store.write(rows.into()).await?;
@@ -297,7 +322,7 @@ impl Worker {
         for (key, answer) in keys.into_iter().zip(join_all(sent).await) {
             match answer {
                 Ok(_) => {}
-                Err(error @ (log::Error::Refused(_) | log::Error::TooLarge(_))) => {
+                Err(error @ log::Error::TooLarge(_)) => {
                     failed += 1;
                     self.refused(key, &error.to_string());
                 }
@@ -338,10 +363,15 @@ impl Worker {
                 Request::Redrive(RedriveRequest { queue, id, reason, ..RedriveRequest::default() })
             }
         };
-        let value = request::encode(&request);
+        let plain = request::encode(&request);
         let event =
-            decode_plain(&value, self.now(), &self.shared().rules).map_err(|fault| fault.to_string())?;
-        let mut message = request::message(&event, value, None);
+            decode_plain(&plain, self.now(), &self.shared().rules).map_err(|fault| fault.to_string())?;
+        let mut value: serde_json::Value = serde_json::from_slice(&plain).map_err(|why| why.to_string())?;
+        value.as_object_mut().and_then(|members| members.remove("type"));
+        let mut message = request::message(&event, value.to_string().into(), None);
+        // Asked twice, by an owner that was thought lost for example, it is a repeat.
+        let id = format!("batch-{number}");
+        message.headers.extend(request::cloud_event_headers(event.verb.word(), EVENT_SOURCE, &id));
         message.partition = Some(home_shard(&item.key().queue, self.shared().cluster.shards).0);
         Ok(message)
     }
@@ -362,13 +392,15 @@ struct Pace {
     rate: u32,
     next: Instant,
     told: Instant,
+    /// Of the last progress row.
+    stamp: u64,
     /// How much time of dead letters one page looks through, in milliseconds.
     width_ms: i64,
 }
 
 impl Pace {
     fn new(rate: u32) -> Pace {
-        Pace { rate, next: Instant::now(), told: Instant::now(), width_ms: page::WIDTH_MS }
+        Pace { rate, next: Instant::now(), told: Instant::now(), stamp: 0, width_ms: page::WIDTH_MS }
     }
 
     fn group(&self) -> usize {

@@ -108,7 +108,17 @@ impl Keeper {
 
     /// Puts a change on record as the next operation. Every shard of this instance knows of it when this returns.
     pub(crate) async fn change(&self, at: Wall, author: Author, change: Change) -> Result<Operation, Error> {
-        let id = uuid::Uuid::new_v4().as_u128();
+        self.change_as(uuid::Uuid::new_v4().as_u128(), at, author, change).await
+    }
+
+    /// The same under an id that no operation has yet.
+    pub(crate) async fn change_as(
+        &self,
+        id: u128,
+        at: Wall,
+        author: Author,
+        change: Change,
+    ) -> Result<Operation, Error> {
         let Author { by, reason } = author;
         let mut operation = Operation { number: 0, id, at, by, reason, change };
         // One of this instance at a time: they would only take each other's numbers.

@@ -10,6 +10,7 @@ use crate::log;
 use crate::model::{Payload, TaskEvent, TaskEventKind};
 use crate::wire::{dead_letter, task_event};
 
+use super::Shared;
 use super::actor::Actor;
 use super::perform::{log_failure, store_failure};
 
@@ -31,17 +32,18 @@ impl Actor {
                 };
                 payloads.push(payload);
             }
-            let mut sent = Vec::with_capacity(events.len());
-            for (event, payload) in events.iter().zip(payloads) {
+            let letter = |event: &Arc<TaskEvent>, payload: Option<Bytes>| {
+                let payload = payload.filter(|_| event.kind == TaskEventKind::Dead)?;
+                Some(dead_letter::message(event, payload, &options.prefix, &options.group))
+            };
+            let records = events.iter().zip(payloads).map(|(event, payload)| {
                 let told = options.task_events.then(|| task_event::message(event, &options.prefix));
-                let letter = payload
-                    .filter(|_| event.kind == TaskEventKind::Dead)
-                    .map(|payload| dead_letter::message(event, payload, &options.prefix, &options.group));
-                let records = told.into_iter().chain(letter);
-                let written = records.map(|record| shared.events_producer.produce(record));
-                sent.push(future::try_join_all(written.collect::<Vec<_>>()));
-            }
-            let sent = future::join_all(sent).await;
+                letter(event, payload).into_iter().chain(told).collect::<Vec<_>>()
+            });
+            let sent = match <[Vec<log::Message>; 1]>::try_from(records.collect::<Vec<_>>()) {
+                Ok([records]) => vec![one_after_the_other(&shared, records).await],
+                Err(records) => at_once(&shared, records).await,
+            };
             let count = sent.iter().take_while(|sent| sent.is_ok()).count();
             if options.task_events {
                 events.iter().take(count).for_each(|event| shared.metrics.task_event(event.kind));
@@ -53,4 +55,28 @@ impl Actor {
             Input::Published(ticket, count, failure)
         });
     }
+}
+
+/// The records of each event, all in order.
+async fn at_once(shared: &Shared, events: Vec<Vec<log::Message>>) -> Vec<Result<(), log::Error>> {
+    let sent = events.into_iter().map(|records| {
+        let written = records.into_iter().map(|record| shared.events_producer.produce(record));
+        future::join_all(written.collect::<Vec<_>>())
+    });
+    let sent = future::join_all(sent.collect::<Vec<_>>()).await;
+    sent.into_iter().map(|written| written.into_iter().try_for_each(|written| written.map(drop))).collect()
+}
+
+/// The records of the only event: when one of the two topics takes nothing, the other is not filled with the same again and
+/// again. One that is too large is left out.
+async fn one_after_the_other(shared: &Shared, records: Vec<log::Message>) -> Result<(), log::Error> {
+    let mut too_large = Ok(());
+    for record in records {
+        match shared.events_producer.produce(record).await {
+            Ok(_) => {}
+            Err(error @ log::Error::TooLarge(_)) => too_large = Err(error),
+            Err(error) => return Err(error),
+        }
+    }
+    too_large
 }

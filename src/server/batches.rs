@@ -5,8 +5,8 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::RawQuery;
 use axum::extract::{FromRequestParts, Path};
-use axum::http::StatusCode;
 use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode};
 use futures::{StreamExt as _, stream};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -22,6 +22,7 @@ use super::body::Body;
 use super::gates::{AuthorBody, author, field, made, text};
 use super::params::{NoParams, Params, parameter};
 use super::problem::Problem;
+use super::produce::Asked;
 use super::tasks::read;
 use super::{Answer, App, limits};
 
@@ -31,6 +32,8 @@ const TASKS_BACK_MS: i64 = DAY_MS;
 const TASKS_AHEAD_MS: i64 = 7 * DAY_MS;
 /// Which dead letters when no time is given: those that died since so long ago.
 const LETTERS_BACK_MS: i64 = 30 * DAY_MS;
+/// The same of one that is named.
+const LETTER_BACK_MS: i64 = 366 * DAY_MS;
 /// Tasks a second when nothing is said: a redrive means calls at once.
 const RATE: u32 = 1_000;
 const REDRIVE_RATE: u32 = 100;
@@ -58,7 +61,7 @@ pub(super) struct BatchBody {
     /// Everything in the time given.
     all: bool,
     /// From this time on, RFC 3339: tasks by when they may start (default: a day ago), dead letters by when they died (default: 30
-    /// days ago).
+    /// days ago; of one with an id a year ago).
     from: Option<String>,
     /// To before this one (default: in a week; for dead letters now).
     to: Option<String>,
@@ -180,15 +183,34 @@ impl<S: Send + Sync> FromRequestParts<S> for BatchPath {
 }
 
 /// Begin a batch. It acts on what was there when it began, at the rate given, and goes on until it is done or stopped, whichever
-/// instance is lost. It is on record when this answers.
+/// instance is lost. It is on record when this answers. Sent again under the same `Idempotency-Key` it begins no second one.
 #[utoipa::path(post, path = "/v1/batches", request_body = BatchBody, responses(
-    (status = 202, body = BatchView), (status = 400, body = Problem), (status = 503, body = Problem)))]
-pub(super) async fn begin(app: App, _: NoParams, Body(body): Body) -> Answer<(StatusCode, Json<BatchView>)> {
+    (status = 202, body = BatchView), (status = 400, body = Problem), (status = 409, body = Problem), (status = 503, body = Problem)))]
+pub(super) async fn begin(
+    app: App,
+    _: NoParams,
+    headers: HeaderMap,
+    Body(body): Body,
+) -> Answer<(StatusCode, Json<BatchView>)> {
     let wanted: BatchBody = read(&body)?;
     let now = app.node.service().clock().now().wall;
     let author = author(wanted.by.clone(), wanted.reason.clone())?;
     let batch = wanted.batch(now)?;
-    let operation = app.node.service().gates().change(now, author, Change::BatchBegun(batch.clone())).await?;
+    let (gates, key) = (app.node.service().gates(), Asked::read(&headers)?.number());
+    if let Some(key) = key {
+        gates.read().await?;
+        let known = gates.batches().newest_first().find(|known| known.begun.id == key).cloned();
+        if let Some(known) = known {
+            if !known.batch.asks_the_same(&batch) {
+                let detail =
+                    format!("Batch {} began under this Idempotency-Key and is another.", known.begun.number);
+                return Err(Problem::new(StatusCode::CONFLICT, "conflict", detail));
+            }
+            return Ok((StatusCode::ACCEPTED, Json(seen(app.clone(), known).await?)));
+        }
+    }
+    let id = key.unwrap_or_else(|| uuid::Uuid::new_v4().as_u128());
+    let operation = gates.change_as(id, now, author, Change::BatchBegun(batch.clone())).await?;
     let known = KnownBatch { begun: operation, batch, stopped: None };
     Ok((StatusCode::ACCEPTED, Json(view(&app, &known, None))))
 }
@@ -379,7 +401,11 @@ impl BatchBody {
             None => Ok(default),
         };
         let of_letters = verb.is_of_dead_letters();
-        let (back, ahead) = if of_letters { (LETTERS_BACK_MS, 0) } else { (TASKS_BACK_MS, TASKS_AHEAD_MS) };
+        let (back, ahead) = match of_letters {
+            true if self.id.is_some() => (LETTER_BACK_MS, 0),
+            true => (LETTERS_BACK_MS, 0),
+            false => (TASKS_BACK_MS, TASKS_AHEAD_MS),
+        };
         let from = time("/from", &self.from, now.plus_ms(-back))?.max(Wall(0));
         let to = time("/to", &self.to, now.plus_ms(ahead))?;
         // Those that die while it runs are left for the next one, or a task that dies at once would run for ever.

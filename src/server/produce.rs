@@ -82,6 +82,13 @@ impl<'h> Asked<'h> {
         Ok(Asked { key: given.map(|given| Key { given, line: None }), traceparent })
     }
 
+    /// A number made of the idempotency key, the same for the same key; `None` = there is none.
+    pub(super) fn number(self) -> Option<u128> {
+        use sha2::Digest as _;
+        let hash = sha2::Sha256::digest(self.key?.seed().as_bytes());
+        Some(hash.iter().take(16).fold(0, |number, byte| number << 8 | u128::from(*byte)))
+    }
+
     /// For a line of a batch, counted from 1.
     pub(super) fn of_line(self, line: usize) -> Asked<'h> {
         Asked { key: self.key.map(|key| Key { line: Some(line), ..key }), ..self }
@@ -128,13 +135,8 @@ fn with_id(body: &Bytes, id: &TaskId) -> Bytes {
 
 /// The record as a CloudEvent with an id of the key: intake takes two of one id for one, whatever their content.
 fn as_cloud_event(mut message: Message, verb: &Verb, key: Key<'_>) -> Message {
-    let kind = format!("dueline.task.{}.v1", verb.word());
     let id = key.event_id(verb.word());
-    let attributes =
-        [("ce_specversion", "1.0"), ("ce_type", &kind), ("ce_source", EVENT_SOURCE), ("ce_id", &id)];
-    let header =
-        |(name, value): (&str, &str)| (name.to_owned(), Some(Bytes::copy_from_slice(value.as_bytes())));
-    message.headers.extend(attributes.into_iter().map(header));
+    message.headers.extend(request::cloud_event_headers(verb.word(), EVENT_SOURCE, &id));
     // The type of a CloudEvent is in its headers; the field would be refused.
     message.value = message.value.map(|value| without_type(&value).unwrap_or(value));
     message

@@ -226,7 +226,7 @@ impl Store for Cassandra {
         answer!(self, shared => operation::batch_progress(&shared, number))
     }
 
-    fn write_batch_progress(&self, number: u64, progress: BatchProgress) -> Answer<()> {
-        answer!(self, shared => operation::write_batch_progress(&shared, number, &progress))
+    fn write_batch_progress(&self, number: u64, progress: BatchProgress, stamp: u64) -> Answer<()> {
+        answer!(self, shared => operation::write_batch_progress(&shared, number, &progress, stamp))
     }
 }

@@ -238,7 +238,7 @@ impl Store for EmbeddedStore {
         self.read_here(move |tables| read::batch_progress(tables, number))
     }
 
-    fn write_batch_progress(&self, number: u64, progress: BatchProgress) -> Answer<()> {
-        self.change(move |batch| batch.batch_progress(number, &progress))
+    fn write_batch_progress(&self, number: u64, progress: BatchProgress, stamp: u64) -> Answer<()> {
+        self.change(move |batch| batch.batch_progress(number, &progress, stamp))
     }
 }

@@ -120,7 +120,7 @@ impl Store for Metered {
         self.timed(StoreOp::BatchProgress, self.inner.batch_progress(number))
     }
 
-    fn write_batch_progress(&self, number: u64, progress: BatchProgress) -> Answer<()> {
-        self.timed(StoreOp::WriteBatchProgress, self.inner.write_batch_progress(number, progress))
+    fn write_batch_progress(&self, number: u64, progress: BatchProgress, stamp: u64) -> Answer<()> {
+        self.timed(StoreOp::WriteBatchProgress, self.inner.write_batch_progress(number, progress, stamp))
     }
 }

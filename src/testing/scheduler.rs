@@ -11,8 +11,8 @@ use crate::dispatch::in_process::{Handler, InProcess};
 use crate::dispatch::{Dispatch, Policy};
 use crate::engine::{self, CallOrder, Effect, Engine, Incoming, Input, LogEnd, fold};
 use crate::model::{
-    Boot, Change, Closed, Decision, Gate, Gates, HandlerName, Now, Operation, Outcome, OwnerRow, QueueName,
-    Shard, Target, TaskId, TaskKey, TaskState, Version, Wall, limits,
+    Boot, Change, Closed, Decision, Fact, Gate, Gates, HandlerName, Now, Operation, Outcome, OwnerRow,
+    QueueName, Shard, Target, TaskId, TaskKey, TaskState, Version, Wall, limits,
 };
 use crate::runtime::gates::ON_DEAD;
 use crate::runtime::perform::{call_end, call_of};
@@ -202,8 +202,12 @@ impl TestScheduler {
     /// Where a task stands; `None` = it was never heard of.
     pub fn state(&self, queue: &str, id: &str) -> Option<TaskState> {
         let key = TaskKey { queue: QueueName::new(queue).ok()?, id: TaskId::new(id).ok()? };
-        let place = self.memory.current(&key)?;
-        Some(fold(self.memory.facts(place), Version::MAX).state())
+        let facts = self.memory.facts(self.memory.current(&key)?);
+        let content = facts.iter().find_map(|fact| match fact {
+            Fact::Task { content, .. } => Some(content),
+            _ => None,
+        })?;
+        Some(fold(facts, Version::MAX).state_of(content.on_failure))
     }
 
     /// Sets a gate, as `dueline gate set` does: from now on it stops what it stands before.

@@ -74,6 +74,63 @@ async fn a_batch_cancels_what_its_filter_takes_and_a_dry_run_nothing() {
     assert!(listed.out.lines().count() == 3 && listed.out.contains("dry run, 20 found"), "{listed:?}");
 }
 
+/// A page is read at once and asked for long after.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_changes_before_its_turn_comes_is_left_alone() {
+    let (_dir, dev) = started().await;
+    for n in 0..40 {
+        schedule(&dev, &format!("q{n}"), &format!("t{n}"), "slow").await;
+    }
+    let id = begun(&dev, &json!({"verb": "cancel", "collection": "slow", "rate": 10})).await;
+    until("some to be asked", || async {
+        let seen = dev.get(&format!("/v1/batches/{id}")).await.json;
+        (counts(&seen)[1] >= 3).then_some(())
+    })
+    .await;
+    let mut replaced = Vec::new();
+    for n in 0..40 {
+        let (queue, id) = (format!("q{n}"), format!("t{n}"));
+        if state_of(&dev, &queue, &id).await == "scheduled" {
+            let task = json!({"queue": queue, "id": id, "handler": "log", "delay": "1h", "collection": "slow", "payload": 2});
+            if dev.post("/v1/tasks", &task).await.decision() == (201, "replaced") {
+                replaced.push((queue, id));
+            }
+        }
+    }
+    assert!(replaced.len() > 10, "{replaced:?}");
+    in_state(&dev, id, "done").await;
+    let mut kept = 0;
+    for (queue, id) in &replaced {
+        kept += usize::from(state_of(&dev, queue, id).await == "scheduled");
+    }
+    // One whose cancel was on its way may have been replaced before that was decided.
+    assert!(kept + 2 >= replaced.len(), "{kept} of {}", replaced.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_sent_twice_under_a_key_begins_once() {
+    let (_dir, dev) = started().await;
+    schedule(&dev, "q", "a", "c").await;
+    let before = dev.get("/v1/tasks/q/a").await.json["due_at"].as_str().map(str::to_owned).expect("a time");
+    let send = async |body: Value| {
+        let headers = [("idempotency-key", "move-1")];
+        dev.send(reqwest::Method::POST, "/v1/batches", body.to_string(), &headers).await
+    };
+    let wanted = json!({"verb": "reschedule", "queue": "q", "shift": "1h"});
+    let first = send(wanted.clone()).await.json["id"].as_u64().expect("a number");
+    in_state(&dev, first, "done").await;
+    let again = send(wanted).await;
+    assert_eq!((again.status.as_u16(), again.json["id"].as_u64()), (202, Some(first)), "{}", again.json);
+    assert_eq!(send(json!({"verb": "cancel", "queue": "q"})).await.problem(), (409, "conflict"));
+    let before: jiff::Timestamp = before.parse().expect("a time");
+    let wanted = (before + jiff::SignedDuration::from_hours(1)).to_string();
+    until("one hour later", || async {
+        let now: jiff::Timestamp = dev.get("/v1/tasks/q/a").await.json["due_at"].as_str()?.parse().ok()?;
+        (now.to_string() == wanted).then_some(())
+    })
+    .await;
+}
+
 /// Killed in the middle, and stopped and resumed after that: each due time moves once. What comes later is left alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_goes_on_after_a_kill_and_moves_each_task_once() {
@@ -143,6 +200,8 @@ async fn a_batch_redrives_the_oldest_first_and_a_purge_empties_the_list() {
     let all: Value = serde_json::from_str(&all.out).expect("a batch");
     assert_eq!((counts(&all), &all["state"]), ([7, 7, 0], &json!("done")));
     assert_eq!(dead(&dev).await, Vec::<String>::new());
+    let gone = dev.cli(&["dead-letter", "purge", "q", "t3"]);
+    assert_eq!(gone.code, 3, "{gone:?}");
     assert_eq!(state_of(&dev, "q", "t3").await, "dead", "what is known of it stays");
     assert_eq!(dev.post("/v1/tasks/q/t3/redrive", &json!({})).await.decision(), (200, "redriven"));
 }

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use futures::{StreamExt as _, stream};
 
-use super::{Pace, Trouble};
+use super::{LATER_MS, Pace, Trouble};
 use crate::engine::fold;
 use crate::model::limits::BUCKET_MS;
 use crate::model::{
-    Batch, BatchProgress, BatchVerb, DeadLetterRow, Died, Fact, FactRow, Place, Reached, Row, Shard, TaskKey,
-    TaskState, Version, Wall,
+    Batch, BatchProgress, BatchVerb, DeadLetterRow, Died, Fact, FactRow, KnownBatch, Place, Reached, Row,
+    Shard, TaskKey, TaskState, Version, Wall,
 };
 use crate::runtime::Shared;
 use crate::store::{Error, Store};
@@ -30,7 +31,7 @@ const CHECKS: usize = 64;
 
 /// A task that a batch is about.
 pub(super) enum Item {
-    Task { key: TaskKey, place: Place, due_at: Wall },
+    Task { shard: Shard, key: TaskKey, place: Place, due_at: Wall, state: TaskState },
     Letter(Box<DeadLetterRow>),
 }
 
@@ -58,6 +59,23 @@ impl Item {
         Reached { at, version: Version(version.0.saturating_add(1)).min(Version::MAX) }
     }
 
+    /// Whether it is in the state that it was found in, and what its id stands for.
+    fn is_still_so(&self, store: Arc<dyn Store>) -> BoxFuture<'static, Result<bool, Error>> {
+        match self {
+            Item::Letter(letter) => {
+                let letter = letter.clone();
+                Box::pin(async move { is_dead(&*store, &letter).await })
+            }
+            Item::Task { shard, key, place, state, .. } => {
+                let (shard, key, place, found) = (*shard, key.clone(), *place, *state);
+                Box::pin(async move {
+                    let state = state_in(&store.facts(shard, place).await?);
+                    Ok(state == Some(found) && is_current(&*store, key, place).await?)
+                })
+            }
+        }
+    }
+
     /// The row that takes a dead letter from the list.
     pub(super) fn purged(&self, number: u64) -> Option<Row> {
         match self {
@@ -78,13 +96,14 @@ pub(super) struct Page {
 /// The next page.
 pub(super) async fn read(
     shared: &Arc<Shared>,
-    batch: &Batch,
+    known: &KnownBatch,
     progress: &BatchProgress,
     pace: &mut Pace,
 ) -> Result<Page, Trouble> {
-    let shard = progress.shard;
+    let (shard, batch) = (progress.shard, &known.batch);
     let cutoff = progress.cutoffs.get(shard.0 as usize).copied().unwrap_or(Version::MIN);
-    let scan = Scan { store: shared.store.clone(), batch, shard, cutoff };
+    let later = known.begun.at.plus_ms(LATER_MS);
+    let scan = Scan { store: shared.store.clone(), batch, shard, cutoff, later };
     match batch.verb {
         BatchVerb::Cancel | BatchVerb::Reschedule => scan.tasks(progress.reached).await,
         BatchVerb::Redrive | BatchVerb::Purge => scan.letters(progress.reached, pace).await,
@@ -96,6 +115,8 @@ struct Scan<'a> {
     batch: &'a Batch,
     shard: Shard,
     cutoff: Version,
+    /// What came after this is left alone.
+    later: Wall,
 }
 
 impl Scan<'_> {
@@ -112,19 +133,20 @@ impl Scan<'_> {
 
     fn task(&self, rows: &[FactRow]) -> Option<Item> {
         let place = rows.first()?.place;
-        let (key, due_at, content) = rows.iter().find_map(|row| match &row.fact {
-            Fact::Task { key, due_at, content, .. } => Some((key, *due_at, content)),
+        let (key, due_at, appended, content) = rows.iter().find_map(|row| match &row.fact {
+            Fact::Task { key, due_at, appended, content } => Some((key, *due_at, *appended, content)),
             _ => None,
         })?;
-        let state = fold(rows.iter().map(|row| &row.fact), Version::MAX).state_of(content.on_failure);
+        let state = state_in(rows)?;
         let is_wanted = match (self.batch.filter.state, self.batch.verb) {
             (Some(wanted), _) => state == wanted,
             (None, BatchVerb::Reschedule) => state == TaskState::Scheduled,
             (None, _) => matches!(state, TaskState::Scheduled | TaskState::Retrying | TaskState::Parked),
         };
         let is_taken = self.batch.filter.takes(key, &content.handler, content.collection.as_ref());
-        let is_old = place.version < self.cutoff;
-        (is_wanted && is_taken && is_old).then(|| Item::Task { key: key.clone(), place, due_at })
+        let is_old = place.version < self.cutoff && appended <= self.later;
+        let item = || Item::Task { shard: self.shard, key: key.clone(), place, due_at, state };
+        (is_wanted && is_taken && is_old).then(item)
     }
 
     /// Dead letters of a stretch of time, oldest first: a stretch that holds too many is cut, one that holds few is followed by
@@ -141,12 +163,7 @@ impl Scan<'_> {
             }
             letters.retain(|letter| self.takes(letter, reached));
             letters.reverse();
-            let checked = stream::iter(letters).map(|letter| checked(self.store.clone(), letter));
-            let mut checked = std::pin::pin!(checked.buffered(CHECKS));
-            let mut items = Vec::new();
-            while let Some(item) = checked.next().await {
-                items.extend(item?);
-            }
+            let items = letters.into_iter().map(|letter| Item::Letter(Box::new(letter))).collect();
             return Ok(Page { items, next: (until < self.batch.to).then(|| Reached::start_of(until)) });
         }
     }
@@ -184,9 +201,18 @@ impl Scan<'_> {
     }
 }
 
-async fn checked(store: Arc<dyn Store>, letter: DeadLetterRow) -> Result<Option<Item>, Error> {
-    let is_dead = is_dead(&*store, &letter).await?;
-    Ok(is_dead.then(|| Item::Letter(Box::new(letter))))
+/// Those of a group that are as they were when their page was read.
+pub(super) async fn still_so<'a>(store: &Arc<dyn Store>, group: &'a [Item]) -> Result<Vec<&'a Item>, Error> {
+    let looks: Vec<BoxFuture<'static, Result<bool, Error>>> =
+        group.iter().map(|item| item.is_still_so(store.clone())).collect();
+    let mut looks = stream::iter(looks).buffered(CHECKS);
+    let mut found = Vec::new();
+    for item in group {
+        if looks.next().await.transpose()? == Some(true) {
+            found.push(item);
+        }
+    }
+    Ok(found)
 }
 
 /// Whether the task of a letter is dead still, and to be shown: it may have been redriven, or a lost owner wrote the letter of a
@@ -200,7 +226,21 @@ pub(crate) async fn is_dead(store: &dyn Store, letter: &DeadLetterRow) -> Result
     if folded.state() != TaskState::Dead {
         return Ok(false);
     }
-    let newest = store.history(letter.key.clone(), 1).await?;
+    is_current(store, letter.key.clone(), letter.place).await
+}
+
+/// Whether an id stands for the task of a place.
+async fn is_current(store: &dyn Store, key: TaskKey, place: Place) -> Result<bool, Error> {
+    let newest = store.history(key, 1).await?;
     let current = newest.first().and_then(|row| row.current);
-    Ok(current.is_some_and(|current| current.place == letter.place))
+    Ok(current.is_some_and(|current| current.place == place))
+}
+
+/// The state of the task whose rows these are.
+fn state_in(rows: &[FactRow]) -> Option<TaskState> {
+    let content = rows.iter().find_map(|row| match &row.fact {
+        Fact::Task { content, .. } => Some(content),
+        _ => None,
+    })?;
+    Some(fold(rows.iter().map(|row| &row.fact), Version::MAX).state_of(content.on_failure))
 }

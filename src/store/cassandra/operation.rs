@@ -43,13 +43,14 @@ pub(super) async fn batch_progress(shared: &Shared, number: u64) -> Result<Optio
     progress.map(Some).map_err(|error| Error::Corrupt(error.to_string()))
 }
 
-/// Writes how far a batch got.
+/// Writes how far a batch got, with `stamp` as its write time.
 pub(super) async fn write_batch_progress(
     shared: &Shared,
     number: u64,
     progress: &BatchProgress,
+    stamp: u64,
 ) -> Result<(), Error> {
     let data = text(codec::encode_batch_progress(progress))?;
-    let values = (number_column(number)?, number_column(progress.epoch.0)?, data);
+    let values = (number_column(number)?, number_column(progress.epoch.0)?, data, number_column(stamp)?);
     execute(shared, &shared.statements.batch_insert, values).await
 }

@@ -107,7 +107,7 @@ impl Statements {
             dead_letter_read: row(DEAD_LETTER_READ).await?,
             operation_read: row("SELECT number, id, data FROM {}.operation WHERE part = 0 AND number > ?")
                 .await?,
-            batch_insert: row("INSERT INTO {}.batch_progress (number, epoch, data) VALUES (?, ?, ?)").await?,
+            batch_insert: row("INSERT INTO {}.batch_progress (number, epoch, data) VALUES (?, ?, ?) USING TIMESTAMP ?").await?,
             batch_read: row("SELECT epoch, data FROM {}.batch_progress WHERE number = ? LIMIT 1").await?,
             operation_insert: cas(
                 "INSERT INTO {}.operation (part, number, id, data) VALUES (0, ?, ?, ?) IF NOT EXISTS",

@@ -28,6 +28,8 @@ pub(super) struct Staged {
     progress: BTreeMap<Shard, (Epoch, u64)>,
     /// The number of the last operation.
     operation: u64,
+    /// Stamps of the batches written by this process: no other one has its epochs.
+    batches: BTreeMap<(u64, Epoch), u64>,
 }
 
 impl Staged {
@@ -161,9 +163,13 @@ impl Batch<'_> {
     }
 
     /// Writes how far a batch got.
-    pub(super) fn batch_progress(&mut self, number: u64, progress: &BatchProgress) {
-        let key = keys::batch(number, progress.epoch);
-        self.put(Table::Meta, key, row::encode_batch_progress(progress));
+    pub(super) fn batch_progress(&mut self, number: u64, progress: &BatchProgress, stamp: u64) {
+        let present = self.staged.batches.get(&(number, progress.epoch));
+        if present.is_none_or(|present| *present <= stamp) {
+            self.staged.batches.insert((number, progress.epoch), stamp);
+            let key = keys::batch(number, progress.epoch);
+            self.put(Table::Meta, key, row::encode_batch_progress(progress));
+        }
     }
 
     /// Writes an instance's row.

@@ -301,6 +301,16 @@ pub fn encode(request: &Request) -> Bytes {
     Bytes::from(serde_json::to_vec(request).expect("requests have text keys and are written to memory"))
 }
 
+/// The headers of a record that is a CloudEvent: intake takes two of one source and id for one, whatever their content. The type of
+/// the event is in them, and has to be taken out of its value.
+pub fn cloud_event_headers(verb: &str, source: &str, id: &str) -> Vec<(String, Option<Bytes>)> {
+    let kind = format!("dueline.task.{verb}.v1");
+    let attributes = [("ce_specversion", "1.0"), ("ce_type", &kind), ("ce_source", source), ("ce_id", id)];
+    let header =
+        |(name, value): (&str, &str)| (name.to_owned(), Some(Bytes::copy_from_slice(value.as_bytes())));
+    attributes.into_iter().map(header).collect()
+}
+
 /// The record of an event for the schedule topic: its key is the queue, or the id where there is none, so that it
 /// lands on its home shard. `value` is the event as it was sent.
 pub fn message(event: &Event, value: Bytes, traceparent: Option<&str>) -> Message {

@@ -12,8 +12,9 @@ use crate::model::{
     TaskKey, TaskState, Version, Wall,
 };
 
-/// What a batch does.
+/// What a batch does. A field that is not known would narrow it down: such a batch is not carried out by this build.
 #[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Batch<'a> {
     #[serde(borrow)]
     verb: Text<'a>,
