@@ -52,7 +52,7 @@ pub use effect::{CallOrder, Effect, KeyLookup, LeaveCause, Observation};
 pub use fold::{Counts, Folded, Next, fold, state_of};
 pub use input::{Budget, CallEnd, Failure, Incoming, Input, LogEnd};
 pub use ownership::Timing;
-pub use quota::{Grant, Pool};
+pub use quota::{Grant, Holdup, Limit, Pool};
 pub use view::{Blocked, Explanation, Pause, QueueView, ShardView, Whose};
 
 use attempt::Attempts;

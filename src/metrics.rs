@@ -14,7 +14,9 @@ use prometheus::{Encoder as _, TextEncoder};
 
 pub use family::Described;
 use family::Families;
-pub use labels::{BlockedReason, LeaseLoss, PauseReason, RepeatCause, StopReason, StoreErrorKind, StoreOp};
+pub use labels::{
+    BlockedReason, HoldupReason, LeaseLoss, PauseReason, RepeatCause, StopReason, StoreErrorKind, StoreOp,
+};
 use series::{Events, Handlers, Requests, Shards, Tasks};
 
 use crate::model::{CloseReason, HandlerName, MarkKind, Outcome, RejectReason, TaskEventKind};
@@ -211,6 +213,14 @@ impl Metrics {
         for reason in PauseReason::ALL {
             let shards = totals.intake_paused.get(&reason).copied().unwrap_or(0);
             self.events.intake_paused.of(reason.word()).set(gauge_of(shards));
+        }
+    }
+
+    /// How many handlers are held up by what: to be told about once a second.
+    pub fn held_up(&self, handlers: &BTreeMap<HoldupReason, usize>) {
+        for reason in HoldupReason::ALL {
+            let count = handlers.get(&reason).copied().unwrap_or(0);
+            self.tasks.handlers_held_up.of(reason.word()).set(gauge_of(count));
         }
     }
 

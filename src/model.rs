@@ -11,6 +11,7 @@ pub mod late;
 pub mod limits;
 pub mod name;
 pub mod owner;
+pub mod rate;
 pub mod row;
 pub mod task;
 pub mod task_event;
@@ -25,6 +26,7 @@ pub use name::{HandlerName, NameError, QueueName, TaskId, TaskKey};
 pub use owner::{
     AttemptToken, Epoch, Generation, OriginMark, OwnerRow, OwnerUuid, Progress, Shard, Told, Version,
 };
+pub use rate::{BreakerPolicy, NoRate, Rate};
 pub use row::{
     Current, DeadLetterRow, Decision, Died, Ended, EventRow, Fact, FactRow, MarkKind, PayloadRow, Place, Row,
     Started,

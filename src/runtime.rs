@@ -130,9 +130,15 @@ const LET_GO: Duration = Duration::from_secs(3);
 impl Service {
     /// Starts: joins what the consumer is assigned.
     pub fn start(parts: Parts) -> Service {
-        let limits = parts.registry.handlers().map(|(name, _, policy)| (name.clone(), policy.concurrency));
-        let loopback = crate::dispatch::Policy::default().concurrency;
-        let slots = Slots::new(engine::Pool::new(limits.collect(), loopback));
+        let limit = |policy: &crate::dispatch::Policy| engine::Limit {
+            concurrency: policy.concurrency,
+            rate: policy.rate,
+            breaker: policy.breaker,
+        };
+        let limits = parts.registry.handlers().map(|(name, _, policy)| (name.clone(), limit(&policy)));
+        let pool = engine::Pool::new(limits.collect(), limit(&crate::dispatch::Policy::default()));
+        let clock = Clock::start();
+        let slots = Slots::new(pool, clock.clone());
         let (rejoin, asked) = mpsc::channel(1);
         let shared = Arc::new(Shared {
             gates: gates::Keeper::new(parts.store.clone()),
@@ -145,7 +151,7 @@ impl Service {
             rules: parts.rules,
             cluster: parts.cluster,
             options: parts.options,
-            clock: Clock::start(),
+            clock,
             slots,
             rejoin,
             troubles: trouble::Troubles::default(),
@@ -158,17 +164,23 @@ impl Service {
         let rejoin = tokio::spawn(rejoin::when_asked(service.clone(), asked));
         let clock = tokio::spawn(service.shared.clock.clone().keep());
         let watch = tokio::spawn(watch::watch(service.clone()));
+        let slots = tokio::spawn(slots::keep(service.clone()));
         service
             .tasks
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .extend([follow, beat, gates, batches, rejoin, clock, watch]);
+            .extend([follow, beat, gates, batches, rejoin, clock, watch, slots]);
         service
     }
 
     /// The clock that everything runs by.
     pub fn clock(&self) -> &Clock {
         &self.shared.clock
+    }
+
+    /// Why no slot of a handler would be granted now.
+    pub(crate) fn holdup(&self, handler: &HandlerName) -> Option<engine::Holdup> {
+        self.shared.slots.holdup(handler)
     }
 
     /// The gates.

@@ -185,6 +185,6 @@ pub trait Store: Send + Sync + 'static {
     /// How far the batch of this number got: what the highest epoch wrote last.
     fn batch_progress(&self, number: u64) -> Answer<Option<BatchProgress>>;
 
-    /// Writes how far a batch got, over what the same epoch wrote before.
-    fn write_batch_progress(&self, number: u64, progress: BatchProgress) -> Answer<()>;
+    /// Writes how far a batch got; of two of one epoch the one with the higher `stamp` stays.
+    fn write_batch_progress(&self, number: u64, progress: BatchProgress, stamp: u64) -> Answer<()>;
 }

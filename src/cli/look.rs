@@ -166,13 +166,23 @@ pub(super) async fn instance(global: &Global, _verb: Instance) -> anyhow::Result
 pub(super) async fn handler(global: &Global, _verb: Handler) -> anyhow::Result<()> {
     list(global, "handlers", |one| {
         let text = |name: &str| one[name].as_str().unwrap_or("-").to_owned();
-        format!(
-            "{}  {}  concurrency {}  timeout {} ms\n",
+        let mut line = format!(
+            "{}  {}  concurrency {}  timeout {} ms",
             text("name"),
             text("kind"),
             one["concurrency"],
             one["timeout_ms"]
-        )
+        );
+        if let Some(rate) = one["rate"].as_str() {
+            line.push_str(&format!("  rate {rate}"));
+        }
+        if let Some(failures) = one["breaker_failures"].as_u64() {
+            line.push_str(&format!("  breaker after {failures} failures, {} ms", one["breaker_pause_ms"]));
+        }
+        if let Some(detail) = one["held_up"]["detail"].as_str() {
+            line.push_str(&format!("  held up: {detail}"));
+        }
+        line + "\n"
     })
     .await
 }

@@ -12,7 +12,7 @@ use crate::dispatch::registry::{Kind, Policy, Route};
 use crate::dispatch::signature::{SECRETS_MAX, Secret};
 use crate::dispatch::topic::{self, is_topic_name};
 use crate::log::Topic;
-use crate::model::{HandlerName, OpenAttempts, RetryPolicy};
+use crate::model::{BreakerPolicy, HandlerName, NoRate, OpenAttempts, Rate, RetryPolicy};
 
 /// Which keys only some kinds have.
 const OF_KIND: [(&str, &str); 8] = [
@@ -105,7 +105,25 @@ fn policy(section: &Section) -> Result<Policy, Problem> {
         "rerun" => OpenAttempts::Rerun,
         _ => OpenAttempts::Wait,
     };
-    Ok(Policy { timeout_ms: section.ms("timeout"), retry, concurrency: count("concurrency"), open_attempts })
+    Ok(Policy {
+        timeout_ms: section.ms("timeout"),
+        retry,
+        concurrency: count("concurrency"),
+        rate: rate(section)?,
+        breaker: breaker(section),
+        open_attempts,
+    })
+}
+
+fn rate(section: &Section) -> Result<Option<Rate>, Problem> {
+    let Some(text) = section.text_if_set("rate") else { return Ok(None) };
+    let rate = text.parse().map_err(|error: NoRate| problem(section, "rate", format!("{text:?} {error}")))?;
+    Ok(Some(rate))
+}
+
+fn breaker(section: &Section) -> Option<BreakerPolicy> {
+    let failures = u32::try_from(section.integer("breaker.failures")).expect("bounds of counts fit");
+    (failures > 0).then(|| BreakerPolicy { failures, pause_ms: section.ms("breaker.pause") })
 }
 
 fn http_options(section: &Section) -> Result<http::Options, Problem> {

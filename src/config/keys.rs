@@ -276,6 +276,12 @@ pub(super) static HANDLER_KEYS: &[Key] = &[
         "Attempts under way at once on one instance",
     ),
     key(
+        "rate",
+        Line,
+        Unset,
+        "Attempts that begin, over all instances together: `100/s`, `30/m`, `1000/h`; as many as come unless set",
+    ),
+    key(
         "timeout",
         Duration { min: 100, max: DAY },
         Text("30s"),
@@ -296,6 +302,18 @@ pub(super) static HANDLER_KEYS: &[Key] = &[
         Duration { min: 0, max: 3_653 * DAY },
         Text("0s"),
         "No further try later than this after the task could first run; 0s = no such bound",
+    ),
+    key(
+        "breaker.failures",
+        Integer { min: 0, max: 100_000 },
+        Text("0"),
+        "After so many failures in a row, of all its tasks on one instance, the handler is left alone for breaker.pause; 0 = never",
+    ),
+    key(
+        "breaker.pause",
+        Duration { min: 10, max: DAY },
+        Text("10s"),
+        "How long it is left alone; then one call at a time until one does not fail",
     ),
 ];
 

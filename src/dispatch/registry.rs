@@ -14,7 +14,7 @@ use super::log_line::{self, LogLine};
 use super::topic::{self, ToTopic};
 use super::{Call, Dispatch, Ending};
 use crate::log::Producer;
-use crate::model::{HandlerName, OpenAttempts, Outcome, RetryPolicy, limits};
+use crate::model::{BreakerPolicy, HandlerName, OpenAttempts, Outcome, Rate, RetryPolicy, limits};
 
 /// What the tasks of a handler get when they do not say otherwise.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,6 +25,10 @@ pub struct Policy {
     pub retry: RetryPolicy,
     /// Attempts under way at once on this instance, at least 1.
     pub concurrency: u32,
+    /// Attempts that begin, over all instances; `None` = as many as come.
+    pub rate: Option<Rate>,
+    /// When its target is left alone; `None` = never.
+    pub breaker: Option<BreakerPolicy>,
     /// What follows an attempt whose end nobody knows.
     pub open_attempts: OpenAttempts,
 }
@@ -35,6 +39,8 @@ impl Default for Policy {
             timeout_ms: limits::TIMEOUT_MS,
             retry: RetryPolicy::default(),
             concurrency: 64,
+            rate: None,
+            breaker: None,
             open_attempts: OpenAttempts::default(),
         }
     }

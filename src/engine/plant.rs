@@ -116,6 +116,8 @@ mod switch {
         WatermarkPassesUnread "the watermark passes what an owner before placed and this one has not read",
         SameIdUnderWay "an event is decided before the one before it of its id is on record",
         RefusedTokenIsFailure "a refused token counts as a failed attempt",
+        RateNotShared "each instance takes the whole rate of a handler for itself",
+        ProbeAwaitedForEver "a slot that was let through an open breaker and came back unused is waited for",
     }
 
     thread_local! {

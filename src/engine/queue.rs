@@ -147,6 +147,11 @@ impl Lines {
         self.settle(false)
     }
 
+    /// How many stand before a place in its line.
+    pub(super) fn before(&self, handler: &HandlerName, priority: u8, place: Place) -> usize {
+        self.lines.get(handler).map_or(0, |line| line.heads.range(..rank(priority, place)).count())
+    }
+
     pub(super) fn waiting(&self, handler: &HandlerName) -> usize {
         self.lines.get(handler).map_or(0, |line| line.heads.len())
     }

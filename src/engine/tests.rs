@@ -5,6 +5,7 @@ mod decisions;
 mod folding;
 mod gates;
 mod late;
+mod limits;
 mod lining_up;
 mod loading;
 mod open_attempts;

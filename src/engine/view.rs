@@ -161,8 +161,13 @@ pub enum Explanation {
     HeldUntil(Wall),
     /// A decision about it is being written.
     BeingDecided,
-    /// All slots of its handler are taken; heads waiting for one on this shard.
-    WaitsForSlot(usize),
+    /// No slot of its handler was granted yet.
+    WaitsForSlot {
+        /// Its turn among the heads of this shard that wait for one: 1 = the next.
+        position: usize,
+        /// All of them.
+        heads: usize,
+    },
     /// It is running.
     Running,
     /// It is not among the unfinished tasks.
@@ -340,7 +345,11 @@ impl Engine {
         } else if task.counts.not_before > self.now.wall {
             reasons.push(Explanation::Retrying(task.counts.attempt, task.counts.not_before));
         } else if queue.candidate == Some(place) {
-            reasons.push(Explanation::WaitsForSlot(self.lines.waiting(&task.content.handler)));
+            let (handler, priority) = (&task.content.handler, task.content.priority);
+            reasons.push(Explanation::WaitsForSlot {
+                position: self.lines.before(handler, priority, place) + 1,
+                heads: self.lines.waiting(handler),
+            });
         }
     }
 }

@@ -75,6 +75,17 @@ label! {
     }
 }
 label! {
+    /// What a handler's tasks wait for although they are at the head of their queues.
+    HoldupReason {
+        /// All slots of this instance are taken.
+        Concurrency = "concurrency",
+        /// Its rate.
+        Rate = "rate",
+        /// It failed too often in a row.
+        Breaker = "breaker",
+    }
+}
+label! {
     /// How a lease was lost.
     LeaseLoss {
         /// Another instance has a higher epoch.

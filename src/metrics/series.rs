@@ -7,7 +7,7 @@ use prometheus::{Gauge, Histogram, IntCounter, IntGauge};
 use super::OTHER_HANDLER;
 use super::family::{Families, Family};
 use super::labels::{
-    BlockedReason, LeaseLoss, PauseReason, RepeatCause, StopReason, StoreErrorKind, StoreOp,
+    BlockedReason, HoldupReason, LeaseLoss, PauseReason, RepeatCause, StopReason, StoreErrorKind, StoreOp,
 };
 use crate::model::{CloseReason, HandlerName, MarkKind, Outcome, RejectReason, TaskEventKind};
 
@@ -109,6 +109,7 @@ pub(super) struct Tasks {
     pub oldest_overdue: Gauge,
     pub in_memory: IntGauge,
     pub queues_blocked: Family<IntGauge>,
+    pub handlers_held_up: Family<IntGauge>,
     pub closed: Family<IntCounter>,
     pub repeat_starts: Family<IntCounter>,
     pub told: Family<IntCounter>,
@@ -125,6 +126,9 @@ impl Tasks {
         let help = "Queues whose head waits though it is due";
         let reasons = words(BlockedReason::ALL, BlockedReason::word);
         let queues_blocked = families.int_gauges("dueline_queues_blocked", help, "reason", reasons);
+        let help = "Handlers whose tasks wait for a slot on this instance";
+        let reasons = words(HoldupReason::ALL, HoldupReason::word);
+        let handlers_held_up = families.int_gauges("dueline_handlers_held_up", help, "reason", reasons);
         let help = "Tasks closed without success";
         let closed = families.counters("dueline_closed_total", help, "reason", closed_words());
         let help = "Attempts started although one before may have run";
@@ -137,7 +141,17 @@ impl Tasks {
         let to_tell = families.int_gauge("dueline_task_events_waiting", help);
         let help = "Task events that the events topic never takes, as too large; they are left out";
         let not_told = families.counter("dueline_task_events_refused_total", help);
-        Tasks { oldest_overdue, in_memory, queues_blocked, closed, repeat_starts, told, to_tell, not_told }
+        Tasks {
+            oldest_overdue,
+            in_memory,
+            queues_blocked,
+            handlers_held_up,
+            closed,
+            repeat_starts,
+            told,
+            to_tell,
+            not_told,
+        }
     }
 }
 

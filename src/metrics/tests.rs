@@ -1,6 +1,6 @@
 //! Metrics as a scraper sees them.
 
-use super::{Metrics, Options, PauseReason, ShardTotals, StoreOp};
+use super::{HoldupReason, Metrics, Options, PauseReason, ShardTotals, StoreOp};
 use crate::config::check_generated;
 use crate::model::{CloseReason, HandlerName, MarkKind, Outcome, RejectReason, TaskEventKind};
 use crate::store;
@@ -59,7 +59,10 @@ fn what_happens_is_counted_under_its_label() {
         intake_paused: [(PauseReason::Memory, 2)].into(),
         ..ShardTotals::default()
     });
+    metrics.held_up(&[(HoldupReason::Breaker, 2)].into());
     for line in [
+        "dueline_handlers_held_up{reason=\"breaker\"} 2",
+        "dueline_handlers_held_up{reason=\"rate\"} 0",
         "dueline_tasks_total{handler=\"notify\",outcome=\"succeeded\"} 1",
         "dueline_task_lateness_seconds_bucket{handler=\"notify\",le=\"0.002\"} 0",
         "dueline_task_lateness_seconds_bucket{handler=\"notify\",le=\"0.005\"} 1",

@@ -208,10 +208,12 @@ impl Actor {
             let late_us = self.shared.clock.wall_us() - order.ready_at.0 * 1_000;
             self.shared.metrics.lateness(&order.content.handler, late_us as f64 / 1e6);
         }
+        let handler = order.content.handler.clone();
         let calling = self.shared.registry.call(call_of(order, self.shard));
-        let ended = self.ended.clone();
+        let (ended, shared) = (self.ended.clone(), self.shared.clone());
         let task = tokio::spawn(async move {
             let ending = calling.await;
+            shared.slots.ended(&handler, ending.outcome);
             let _ = ended.send(Input::CallEnded(seq, call_end(ending)));
         });
         self.calls.insert(seq, task.abort_handle());

@@ -1,17 +1,24 @@
 //! The slot pool shared by all shards of the instance: asks the engine's [`Pool`], tells the shards.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
-use crate::engine::{Grant, Input, Pool};
-use crate::model::{HandlerName, Shard};
+use crate::engine::{Grant, Holdup, Input, Pool};
+use crate::metrics::HoldupReason;
+use crate::model::{Boot, HandlerName, Outcome, Shard};
 
+use super::Service;
 use super::actor::Command;
+use super::clock::Clock;
 
 pub(crate) struct Slots {
     inner: Mutex<Inner>,
+    clock: Clock,
+    /// Somebody waits for a time.
+    waits: Notify,
 }
 
 struct Inner {
@@ -20,26 +27,77 @@ struct Inner {
 }
 
 impl Slots {
-    pub(crate) fn new(pool: Pool) -> Slots {
-        Slots { inner: Mutex::new(Inner { pool, shards: BTreeMap::new() }) }
+    pub(crate) fn new(pool: Pool, clock: Clock) -> Slots {
+        let inner = Mutex::new(Inner { pool, shards: BTreeMap::new() });
+        Slots { inner, clock, waits: Notify::new() }
     }
 
     pub(crate) fn register(&self, shard: Shard, commands: mpsc::UnboundedSender<Command>) {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner).shards.insert(shard, commands);
+        self.lock().shards.insert(shard, commands);
     }
 
     /// Asks for slots: how many the shard got at once. The rest is sent when it comes free.
     pub(crate) fn want(&self, shard: Shard, handler: &HandlerName, count: u32) -> u32 {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        let grants = inner.pool.want(shard, handler, count);
-        inner.send(shard, grants)
+        self.grant(shard, |pool, now| pool.want(now, shard, handler, count))
     }
 
     /// Gives slots back: how many the shard itself got by it.
     pub(crate) fn free(&self, shard: Shard, handler: &HandlerName, count: u32) -> u32 {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        let grants = inner.pool.free(handler, count);
+        self.grant(shard, |pool, now| pool.free(now, handler, count))
+    }
+
+    /// A call has ended so.
+    pub(crate) fn ended(&self, handler: &HandlerName, outcome: Outcome) {
+        let is_well = match outcome {
+            Outcome::Succeeded | Outcome::Snoozed | Outcome::Fatal => true,
+            Outcome::Retryable | Outcome::TimedOut => false,
+            Outcome::Aborted | Outcome::Interrupted | Outcome::NotCalled => return,
+        };
+        let now = self.clock.now().boot;
+        self.lock().pool.ended(now, handler, is_well);
+    }
+
+    /// Of all shards so many are owned here.
+    pub(crate) fn share(&self, owned: u32, all: u32) {
+        let now = self.clock.now().boot;
+        let mut inner = self.lock();
+        inner.pool.share(now, owned, all);
+        inner.tick(now);
+    }
+
+    /// Why no slot of a handler would be granted now.
+    pub(crate) fn holdup(&self, handler: &HandlerName) -> Option<Holdup> {
+        let now = self.clock.now().boot;
+        self.lock().pool.holdup(now, handler)
+    }
+
+    /// How many handlers are held up by what.
+    pub(crate) fn holdups(&self) -> BTreeMap<HoldupReason, usize> {
+        let mut counts = BTreeMap::new();
+        let now = self.clock.now().boot;
+        for holdup in self.lock().pool.holdups(now) {
+            let reason = match holdup {
+                Holdup::Concurrency(_) => HoldupReason::Concurrency,
+                Holdup::Rate(_) => HoldupReason::Rate,
+                Holdup::Breaker(_) | Holdup::Probe => HoldupReason::Breaker,
+            };
+            *counts.entry(reason).or_default() += 1;
+        }
+        counts
+    }
+
+    fn grant(&self, shard: Shard, ask: impl FnOnce(&mut Pool, Boot) -> Vec<Grant>) -> u32 {
+        let now = self.clock.now().boot;
+        let mut inner = self.lock();
+        let grants = ask(&mut inner.pool, now);
+        if inner.pool.has_timed_limits() {
+            self.waits.notify_one();
+        }
         inner.send(shard, grants)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -49,10 +107,61 @@ impl Inner {
         for grant in grants {
             if grant.shard == to {
                 own += grant.count;
-            } else if let Some(commands) = self.shards.get(&grant.shard) {
-                let _ = commands.send(Command::Input(Input::Slots(grant.handler, grant.count)));
+            } else {
+                self.tell(grant);
             }
         }
         own
+    }
+
+    fn tick(&mut self, now: Boot) {
+        for grant in self.pool.tick(now) {
+            self.tell(grant);
+        }
+    }
+
+    fn tell(&self, grant: Grant) {
+        if let Some(commands) = self.shards.get(&grant.shard) {
+            let _ = commands.send(Command::Input(Input::Slots(grant.handler, grant.count)));
+        }
+    }
+}
+
+/// Time between looks at how many shards are owned, which is the part of each rate.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Sees to rates and breakers, if there are any.
+pub(super) async fn keep(service: Service) {
+    if service.shared.slots.lock().pool.has_timed_limits() {
+        tokio::join!(follow_share(&service), grant_in_time(&service.shared.slots));
+    }
+}
+
+async fn follow_share(service: &Service) {
+    loop {
+        let (boot, mut owned) = (service.clock().now().boot, 0);
+        for shard in service.shards() {
+            let runs = service.ask(shard, move |engine| engine.shard_view(boot).phase == "running").await;
+            owned += u32::from(runs == Some(true));
+        }
+        service.shared.slots.share(owned, service.shared.cluster.shards);
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Grants what rates and breakers held up, when its time comes.
+async fn grant_in_time(slots: &Slots) {
+    loop {
+        let now = slots.clock.now().boot;
+        let next = slots.lock().pool.poll_timeout(now);
+        match next {
+            None => slots.waits.notified().await,
+            Some(at) => {
+                let wait = Duration::from_millis(at.ms_since(now).max(1));
+                let _ = tokio::time::timeout(wait, slots.waits.notified()).await;
+                let now = slots.clock.now().boot;
+                slots.lock().tick(now);
+            }
+        }
     }
 }

@@ -20,6 +20,7 @@ pub(super) async fn watch(service: Service) {
                 add(&mut totals, &view, now);
             }
         }
+        service.shared.metrics.held_up(&service.shared.slots.holdups());
         service.shared.metrics.shards(&totals);
     }
 }

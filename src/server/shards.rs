@@ -194,6 +194,10 @@ pub(super) async fn handlers(app: App, _: NoParams) -> Json<HandlerPage> {
             name: name.to_string(),
             kind: kind.to_owned(),
             concurrency: policy.concurrency,
+            rate: policy.rate.map(|rate| rate.to_string()),
+            breaker_failures: policy.breaker.map(|breaker| breaker.failures),
+            breaker_pause_ms: policy.breaker.map(|breaker| breaker.pause_ms),
+            held_up: super::tasks::holdup_view(&app, name).map(|(view, _)| view),
             timeout_ms: policy.timeout_ms,
             max_attempts: policy.retry.max_attempts,
         }

@@ -345,15 +345,32 @@ pub(super) async fn explain(
         let asked = hop::ask(&app, shard, move |engine| engine.explain(&whose, place)).await;
         asked.ok_or_else(|| hop::no_owner(shard))?
     };
-    let earliest: Option<Wall> = reasons.iter().filter_map(until).max();
+    let held_up = held_up(&app, &reasons, &task.handler);
+    let earliest = reasons.iter().filter_map(until).chain(held_up.as_ref().and_then(|(_, at)| *at)).max();
     let view = ExplainView {
         queue: task.queue,
         id: task.id,
         state: task.state,
-        reasons: reasons.iter().map(ReasonView::of).collect(),
+        reasons: reasons.iter().map(ReasonView::of).chain(held_up.map(|(view, _)| view)).collect(),
         earliest_start: earliest.map(format_time),
     };
     Ok(Json(view).into_response())
+}
+
+/// What holds up the slots of a task's handler, when it waits for one.
+fn held_up(app: &App, reasons: &[Explanation], handler: &str) -> Option<(ReasonView, Option<Wall>)> {
+    reasons.iter().find(|reason| matches!(reason, Explanation::WaitsForSlot { .. }))?;
+    holdup_view(app, &HandlerName::new(handler).ok()?)
+}
+
+/// What holds up the slots of a handler on this instance, and until when.
+pub(super) fn holdup_view(app: &App, handler: &HandlerName) -> Option<(ReasonView, Option<Wall>)> {
+    let (service, policy) = (app.node.service(), app.node.registry().policy(handler)?);
+    let now = service.clock().now();
+    let wall =
+        |at: crate::model::Boot| now.wall.plus_ms(i64::try_from(at.ms_since(now.boot)).unwrap_or(i64::MAX));
+    let holdup = service.holdup(handler)?;
+    Some((ReasonView::of_holdup(&holdup, &policy, wall), ReasonView::end_of_holdup(&holdup, wall)))
 }
 
 fn until(reason: &Explanation) -> Option<Wall> {
@@ -366,7 +383,7 @@ fn until(reason: &Explanation) -> Option<Wall> {
         Explanation::ShardNotRunning(_)
         | Explanation::NotLoaded
         | Explanation::BeingDecided
-        | Explanation::WaitsForSlot(_)
+        | Explanation::WaitsForSlot { .. }
         | Explanation::Running
         | Explanation::NotPending => None,
     }

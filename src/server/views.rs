@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use crate::engine::{Explanation, Next, fold};
+use crate::dispatch::Policy;
+use crate::engine::{Explanation, Holdup, Next, fold};
 use crate::model::{
-    AttemptToken, Bar, EventRow, Fact, FactRow, GateAction, Outcome, Payload, TaskState, Version, Wall,
+    AttemptToken, Bar, Boot, EventRow, Fact, FactRow, GateAction, Outcome, Payload, TaskState, Version, Wall,
 };
 use crate::wire::task_event::json_or_text;
 use crate::wire::time::format_time;
@@ -328,9 +329,9 @@ impl ReasonView {
                 "A cancel or change of it is being written.".to_owned(),
                 None,
             ),
-            Explanation::WaitsForSlot(heads) => {
+            Explanation::WaitsForSlot { position, heads } => {
                 let detail = format!(
-                    "All slots of its handler are taken; {heads} task(s) of this shard wait for one."
+                    "It waits for a slot of its handler: number {position} of {heads} on its shard, by priority and time."
                 );
                 ReasonView::new("no_slot", detail, None)
             }
@@ -338,6 +339,47 @@ impl ReasonView {
             Explanation::NotPending => {
                 ReasonView::new("finished", "It has ended; `task show` has its attempts.".to_owned(), None)
             }
+        }
+    }
+}
+
+impl ReasonView {
+    /// What holds up a handler's slots, in words.
+    pub(super) fn of_holdup(holdup: &Holdup, policy: &Policy, wall: impl Fn(Boot) -> Wall) -> ReasonView {
+        let until = ReasonView::end_of_holdup(holdup, &wall);
+        match holdup {
+            Holdup::Concurrency(taken) => {
+                let detail =
+                    format!("All {taken} slots of the handler on this instance are taken (concurrency).");
+                ReasonView::new("concurrency", detail, until)
+            }
+            Holdup::Rate(_) => {
+                let rate = policy.rate.map(|rate| rate.to_string()).unwrap_or_default();
+                let detail = format!(
+                    "The handler's rate is {rate} over all instances; this one has the part of the shards it owns."
+                );
+                ReasonView::new("rate", detail, until)
+            }
+            Holdup::Breaker(_) => {
+                let failures = policy.breaker.map_or(0, |breaker| breaker.failures);
+                let detail = format!(
+                    "The handler failed {failures} times in a row or more, and is left alone for a while (breaker)."
+                );
+                ReasonView::new("breaker", detail, until)
+            }
+            Holdup::Probe => {
+                let detail = "The handler failed too often; one call is under way to see whether it is well again (breaker).";
+                ReasonView::new("breaker", detail.to_owned(), until)
+            }
+        }
+    }
+
+    /// Until when a handler's slots are held up, where that is known.
+    pub(super) fn end_of_holdup(holdup: &Holdup, wall: impl Fn(Boot) -> Wall) -> Option<Wall> {
+        match holdup {
+            Holdup::Rate(at) => at.map(wall),
+            Holdup::Breaker(at) => Some(wall(*at)),
+            Holdup::Concurrency(_) | Holdup::Probe => None,
         }
     }
 }
@@ -467,6 +509,18 @@ pub(super) struct HandlerView {
     pub(super) kind: String,
     /// Calls at once on one instance.
     pub(super) concurrency: u32,
+    /// Attempts that begin, over all instances.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) rate: Option<String>,
+    /// After so many failures in a row it is left alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) breaker_failures: Option<u32>,
+    /// For so long, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) breaker_pause_ms: Option<u64>,
+    /// What holds up its slots on this instance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) held_up: Option<ReasonView>,
     /// Time for one attempt, in milliseconds.
     pub(super) timeout_ms: u64,
     /// Attempts in all.

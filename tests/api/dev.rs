@@ -48,7 +48,12 @@ impl Answer {
 impl Dev {
     /// Starts on the folder and waits until it listens.
     pub(crate) async fn start(data: &Path) -> Dev {
-        let mut child = spawn(data, "127.0.0.1:0");
+        Dev::configured(data, None).await
+    }
+
+    /// The same with a config file.
+    pub(crate) async fn configured(data: &Path, config: Option<&Path>) -> Dev {
+        let mut child = spawn(data, "127.0.0.1:0", config);
         let said = gather(&mut child);
         let mut dev = Dev { child, address: String::new(), http: client(), said };
         let greeting = dev.said.clone();
@@ -152,8 +157,9 @@ fn client() -> reqwest::Client {
 }
 
 /// Starts a `dev` without waiting for anything.
-pub(crate) fn spawn(data: &Path, listen: &str) -> Child {
+pub(crate) fn spawn(data: &Path, listen: &str, config: Option<&Path>) -> Child {
     let mut command = Command::new(DUELINE);
+    command.args(config.map(|config| ["--config".as_ref(), config.as_os_str()]).into_iter().flatten());
     command.args(["dev", "--listen", listen, "--data"]).arg(data);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     command.spawn().expect("the binary starts")

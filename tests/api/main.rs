@@ -12,6 +12,7 @@ mod gates;
 mod help;
 mod keys;
 mod kill;
+mod limits;
 mod lists;
 mod metrics;
 mod refused;

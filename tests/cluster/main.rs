@@ -16,6 +16,7 @@ mod dead;
 mod gates;
 mod instance;
 mod ledger;
+mod limits;
 mod poison;
 mod servers;
 mod setup;

@@ -40,12 +40,22 @@ pub(crate) struct Wanted {
     pub(crate) prepared: bool,
     /// Static membership of all instances under one and the same id.
     pub(crate) group_instance: Option<&'static str>,
+    /// Calls of the sink in a time, over all instances.
+    pub(crate) rate: Option<&'static str>,
 }
 
 impl Wanted {
     pub(crate) fn named(name: &'static str) -> Wanted {
         let (shards, record_bytes_max) = (8, 1_048_588);
-        Wanted { name, shards, record_bytes_max, bucket_ms: None, prepared: true, group_instance: None }
+        Wanted {
+            name,
+            shards,
+            record_bytes_max,
+            bucket_ms: None,
+            prepared: true,
+            group_instance: None,
+            rate: None,
+        }
     }
 }
 
@@ -103,6 +113,7 @@ impl Site {
         let (shards, url) = (self.wanted.shards, &sink.url);
         let id =
             self.wanted.group_instance.map(|id| format!("group_instance = \"{id}\"")).unwrap_or_default();
+        let rate = self.wanted.rate.map(|rate| format!("rate = \"{rate}\"")).unwrap_or_default();
         format!(
             r#"
 [instance]
@@ -134,6 +145,7 @@ name = "sink"
 kind = "http"
 url = "{url}"
 timeout = "{TIMEOUT_SECONDS}s"
+{rate}
 [handler.retry]
 initial = "500ms"
 max = "2s"

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dueline::engine::{CallEnd, CallOrder, Input};
-use dueline::model::{AttemptToken, OnFailure, Outcome, Payload, QueueName};
+use dueline::model::{AttemptToken, HandlerName, OnFailure, Outcome, Payload, QueueName};
 use dueline::planted;
 
 use crate::ledger::{BASE, Call};
@@ -25,7 +25,7 @@ enum Way {
 pub(crate) struct Handlers {
     highest: BTreeMap<QueueName, AttemptToken>,
     ways: BTreeMap<(Addr, u64), Way>,
-    froms: BTreeMap<usize, (Addr, u64, CallEnd)>,
+    froms: BTreeMap<usize, (Addr, u64, CallEnd, HandlerName)>,
     /// Calls that take almost all the time they have.
     slow: BTreeSet<(Addr, u64)>,
 }
@@ -84,7 +84,7 @@ impl World {
         if !broken && !is_slow && !self.healing && self.rng.chance(8) {
             self.lose_connection(from, seq, index, ms);
         }
-        self.handlers.froms.insert(index, (from, seq, end));
+        self.handlers.froms.insert(index, (from, seq, end, order.content.handler.clone()));
         self.after(ms, Event::HandlerDone(index));
     }
 
@@ -157,7 +157,7 @@ impl World {
     }
 
     pub(crate) fn handler_done(&mut self, index: usize) {
-        let Some((from, seq, end)) = self.handlers.froms.remove(&index) else { return };
+        let Some((from, seq, end, handler)) = self.handlers.froms.remove(&index) else { return };
         self.ledger.calls[index].ended = Some((self.now, end.outcome));
         self.say(from.shard, || format!("call #{index} ended {:?}", end.outcome));
         if (self.now as i64) > self.ledger.calls[index].deadline {
@@ -166,6 +166,7 @@ impl World {
         if self.handlers.ways.get(&(from, seq)) == Some(&Way::Unheard) {
             return;
         }
+        self.tell_breaker(from, &handler, end.outcome);
         if !self.healing && self.rng.chance(8) {
             self.ledger.count("handler answered twice");
             self.answer(from, Input::CallEnded(seq, end.clone()));

@@ -8,6 +8,7 @@ mod group;
 mod handlers;
 mod history;
 mod ledger;
+mod limits;
 mod log;
 mod many;
 mod nemesis;

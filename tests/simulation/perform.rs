@@ -82,15 +82,20 @@ impl World {
             Effect::Reject(offset, _) => self.ask_log(from, LogOp::Reject(offset)),
             Effect::Forward(offset, home) => self.ask_log(from, LogOp::Forward(offset, home)),
             Effect::WantSlots(handler, count) => {
-                let grants = self.instances[from.instance].pool.want(from.shard, &handler, count);
+                let now = self.clock(from.instance).boot;
+                let grants = self.instances[from.instance].pool.want(now, from.shard, &handler, count);
                 self.grant(from, grants);
+                self.wait_for_grants(from.instance);
             }
             Effect::FreeSlots(handler, count) => {
-                let grants = self.instances[from.instance].pool.free(&handler, count);
+                let now = self.clock(from.instance).boot;
+                let grants = self.instances[from.instance].pool.free(now, &handler, count);
                 self.grant(from, grants);
+                self.wait_for_grants(from.instance);
             }
             Effect::Call(order) => {
                 self.judge_call(from, &order);
+                self.judge_rate(&order);
                 let ms = self.way();
                 self.handlers.sent(from, order.token.sequence);
                 self.after(ms, Event::Call(from, order, self.now));

@@ -1,7 +1,10 @@
 //! Events that are rare and matter: the default seeds have to meet each of them, or the simulation has become too kind.
 
 /// Their names, as they are counted.
-pub(crate) const RARE: [&str; 100] = [
+pub(crate) const RARE: [&str; 103] = [
+    "held up by a rate",
+    "held up by a breaker",
+    "probe under way",
     "task events not acknowledged",
     "task event published again",
     "queue stopped by a death",

@@ -46,6 +46,8 @@ pub(crate) struct Setup {
     pub(crate) events_bytes: usize,
     /// The events topic alone takes nothing, in milliseconds.
     pub(crate) no_events: Range<u64>,
+    /// Of handlers.
+    pub(crate) limits: crate::limits::Limits,
     /// Prints what this shard is told and asks for.
     pub(crate) show: Option<u32>,
 }
@@ -79,6 +81,7 @@ impl Setup {
             publishes: rng.chance(800),
             events_bytes: [64 * 1024, 64 * 1024, 1 << 30][rng.index(3)],
             no_events: if rng.chance(300) { from..from + rng.range(5_000, 120_000) } else { 0..0 },
+            limits: crate::limits::Limits::of(seed),
             show: None,
         }
     }

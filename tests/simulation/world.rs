@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use dueline::engine::{Budget, CallOrder, Engine, Input, Options, Policy, Pool};
-use dueline::model::{Boot, HandlerName, Now, Progress, RetryPolicy, Row, Shard, Target, TaskKey, Wall};
+use dueline::engine::{Budget, CallOrder, Engine, Input, Limit, Options, Policy, Pool};
+use dueline::model::{Boot, Now, Progress, RetryPolicy, Row, Shard, Target, TaskKey, Wall};
 use dueline::planted;
 
 use crate::group::Group;
@@ -75,6 +75,10 @@ pub(crate) enum Event {
     LookAtGates(usize),
     /// An instance looks at once.
     LookOnce(usize),
+    /// An instance looks how many shards it owns.
+    Share(usize),
+    /// The time its slots wait for has come.
+    Grant(usize),
 }
 
 /// One instance.
@@ -94,6 +98,8 @@ pub(crate) struct Instance {
     pub(crate) dc: usize,
     pub(crate) engines: BTreeMap<Shard, Engine>,
     pub(crate) pool: Pool,
+    /// When its slots are looked at again.
+    pub(crate) granting: Option<u64>,
     pub(crate) gates: Known,
     pub(crate) readings: BTreeMap<Shard, Reading>,
     /// What its client believes it has.
@@ -150,6 +156,7 @@ pub(crate) struct World {
     pub(crate) handlers: Handlers,
     pub(crate) workload: Workload,
     pub(crate) people: People,
+    pub(crate) rated: crate::limits::Rated,
     pub(crate) instances: Vec<Instance>,
     pub(crate) ledger: Ledger,
     pub(crate) healing: bool,
@@ -190,6 +197,7 @@ impl World {
             healing: false,
             heir: None,
             held_up: 0,
+            rated: crate::limits::Rated::default(),
             trace: 0xcbf2_9ce4_8422_2325,
             spins: 0,
             rng,
@@ -206,6 +214,7 @@ impl World {
         self.after(1_000, Event::Produce);
         self.after(500, Event::Coordinate);
         self.begin_people();
+        self.begin_limits();
         for (at, fault) in crate::nemesis::plan(&self.setup, &mut self.rng) {
             self.after(at, Event::Fault(fault));
         }
@@ -293,6 +302,8 @@ impl World {
             Event::StopQueue(from, seq, key) => self.stop_queue(from, seq, key),
             Event::LookAtGates(instance) => self.look_at_gates(instance),
             Event::LookOnce(instance) => self.look_once(instance),
+            Event::Share(instance) => self.share(instance),
+            Event::Grant(instance) => self.grant_in_time(instance),
         }
     }
 
@@ -474,6 +485,7 @@ impl World {
 
     /// An instance ends: its engines and every answer on its way are gone.
     pub(crate) fn crash(&mut self, instance: usize) {
+        self.rated.begun(self.now);
         let (setup, rng) = (&self.setup, &mut self.rng);
         let life = self.instances[instance].life + 1;
         let (dc, step) = (self.instances[instance].dc, self.instances[instance].step);
@@ -483,8 +495,6 @@ impl World {
 
 impl Instance {
     fn new(setup: &Setup, rng: &mut Rng) -> Instance {
-        let limits: BTreeMap<HandlerName, u32> =
-            (0..crate::workload::HANDLERS).map(|n| (crate::workload::handler(n), setup.slots)).collect();
         Instance {
             life: 0,
             up: true,
@@ -495,7 +505,8 @@ impl Instance {
             draining: false,
             dc: 0,
             engines: BTreeMap::new(),
-            pool: Pool::new(limits, 2),
+            pool: Pool::new(crate::limits::of_handlers(setup), Limit::of(2)),
+            granting: None,
             gates: Known::default(),
             readings: BTreeMap::new(),
             believes: BTreeSet::new(),

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use crate::engine::Pool;
 use crate::engine::queue::{Lines, Queue, SlotChange};
-use crate::model::{HandlerName, Place, RetryPolicy, Shard, Version, Wall};
+use crate::engine::{Limit, Pool};
+use crate::model::{Boot, HandlerName, Place, RetryPolicy, Shard, Version, Wall};
 
 fn handler() -> HandlerName {
     HandlerName::new("h").expect("a name")
@@ -40,19 +40,19 @@ proptest! {
         limit in 1u32..5,
         wants in proptest::collection::vec((0u32..4, 1u32..6), 1..20),
     ) {
-        let mut pool = Pool::new(BTreeMap::from([(handler(), limit)]), 1);
+        let mut pool = Pool::new(BTreeMap::from([(handler(), Limit::of(limit))]), Limit::of(1));
         let mut out: Vec<(Shard, u32)> = Vec::new();
         let mut granted: BTreeMap<Shard, u32> = BTreeMap::new();
         let mut asked: BTreeMap<Shard, u32> = BTreeMap::new();
         for (shard, count) in wants {
             *asked.entry(Shard(shard)).or_insert(0) += count;
-            out.extend(pool.want(Shard(shard), &handler(), count).iter().map(|g| (g.shard, g.count)));
+            out.extend(pool.want(Boot(0), Shard(shard), &handler(), count).iter().map(|g| (g.shard, g.count)));
             prop_assert!(pool.taken(&handler()) <= limit);
         }
         for _ in 0..200 {
             let Some((shard, count)) = out.pop() else { break };
             *granted.entry(shard).or_insert(0) += count;
-            out.extend(pool.free(&handler(), count).iter().map(|g| (g.shard, g.count)));
+            out.extend(pool.free(Boot(0), &handler(), count).iter().map(|g| (g.shard, g.count)));
             prop_assert!(pool.taken(&handler()) <= limit);
         }
         prop_assert_eq!(granted, asked);
