@@ -53,6 +53,9 @@ pub struct Args {
     /// Tasks due at once that `steady` runs first and does not measure: servers that just started compile what they run.
     #[arg(long, default_value_t = 30_000, value_parser = clap::value_parser!(u64).range(0..=10_000_000))]
     pub warm_up: u64,
+    /// Gives the handler a rate and a breaker that hold nothing up: what limits cost.
+    #[arg(long)]
+    pub limited: bool,
     /// Leaves the raw ceiling out.
     #[arg(long)]
     pub no_ceiling: bool,
@@ -71,6 +74,8 @@ pub enum Scenario {
     Steady,
     /// Pending tasks beyond the look-ahead: memory above idle.
     Pending,
+    /// Tasks that died: from the batch that redrives them all until they are done.
+    Redrive,
 }
 
 impl Scenario {
@@ -82,6 +87,7 @@ impl Scenario {
             Scenario::Ingest => "ingest",
             Scenario::Steady => "steady",
             Scenario::Pending => "pending",
+            Scenario::Redrive => "redrive",
         }
     }
 }

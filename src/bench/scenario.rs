@@ -1,7 +1,7 @@
 //! The scenarios: each produces its tasks, waits for what it measures, and reports.
 
 use std::io::IsTerminal;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -10,11 +10,15 @@ use bytes::Bytes;
 use futures::{StreamExt, stream};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::dispatch::in_process::{Context, Done};
+use crate::dispatch::in_process::{Context, Done, Failure};
 use crate::dispatch::registry::{Kind, Policy, Route};
 use crate::log::{Message, Target, Topic};
-use crate::model::{HandlerName, Misfire, OnConflict, OnDead, OnFailure, Payload, TaskContent, Wall};
+use crate::model::{
+    Batch, BatchFilter, BatchVerb, BreakerPolicy, Change, HandlerName, Misfire, OnConflict, OnDead,
+    OnFailure, Payload, TaskContent, Wall,
+};
 use crate::node::Node;
+use crate::runtime::gates::Author;
 
 use super::ceiling::{self, Load};
 use super::measure::{Usage, at_share, fsync_ms, rss_mb, rss_peak_mb, settled_rss_mb};
@@ -39,6 +43,8 @@ pub(super) struct Seen {
     calls: AtomicU64,
     last_us: AtomicI64,
     late_us: Mutex<Vec<i64>>,
+    /// Every call fails for good.
+    fails: AtomicBool,
 }
 
 impl Seen {
@@ -58,11 +64,13 @@ pub(super) async fn run(args: &Args, site: &Site) -> anyhow::Result<Report> {
     let seen: Arc<Seen> = Arc::default();
     let noted = seen.clone();
     let sink = Sink::open(seen.clone()).await?;
-    let policy = Policy { concurrency: args.concurrency, ..Policy::default() };
+    seen.fails.store(args.scenario == Scenario::Redrive, Ordering::Relaxed);
+    let policy = policy(args)?;
     let noop = Route { name: HandlerName::new("noop")?, policy, kind: Kind::InProcess };
     let node = site.node([noop, sink.route("sink", policy)?]).handler("noop", move |context: Context| {
         note(&noted, &context);
-        async { Ok(Done::Succeeded) }
+        let fails = noted.fails.load(Ordering::Relaxed);
+        async move { if fails { Err(Failure::Fatal("as it is to".to_owned())) } else { Ok(Done::Succeeded) } }
     });
     let node = node.start().await.context("the node of this run")?;
     let bar = progress_bar(args);
@@ -71,6 +79,15 @@ pub(super) async fn run(args: &Args, site: &Site) -> anyhow::Result<Report> {
     let measured = bench.measure(site).await;
     node.stop().await;
     measured
+}
+
+fn policy(args: &Args) -> anyhow::Result<Policy> {
+    let policy = Policy { concurrency: args.concurrency, ..Policy::default() };
+    if !args.limited {
+        return Ok(policy);
+    }
+    let breaker = Some(BreakerPolicy { failures: 1_000, pause_ms: 1_000 });
+    Ok(Policy { rate: Some("1000000/s".parse()?), breaker, ..policy })
 }
 
 fn note(seen: &Seen, context: &Context) {
@@ -106,13 +123,15 @@ impl Bench<'_> {
             Scenario::Pipeline | Scenario::Http => self.pipeline().await?,
             Scenario::Ingest | Scenario::Pending => self.ingest().await?,
             Scenario::Steady => self.steady().await?,
+            Scenario::Redrive => self.redrive().await?,
         };
         report.cpu_us_per_task = usage.cpu_us() / report.tasks.max(1) as f64;
         report.rss_peak_mb = rss_peak_mb();
         report.rss_mb = settled_rss_mb().await;
         report.rss_above_idle_mb = report.rss_mb - idle_mb;
         report.lateness_ms = self.lateness();
-        if self.args.scenario != Scenario::Steady && !self.args.no_ceiling {
+        let has_ceiling = !matches!(self.args.scenario, Scenario::Steady | Scenario::Redrive);
+        if has_ceiling && !self.args.no_ceiling {
             self.bar.set_message("ceiling");
             let ceiling = ceiling::measure(site, &self.node, self.load()).await?;
             report.ceiling_tasks_per_second = Some(ceiling);
@@ -131,7 +150,7 @@ impl Bench<'_> {
     fn load(&self) -> Load {
         let now = Wall(wall_us() / 1_000);
         let (from, spread_ms) = match self.args.scenario {
-            Scenario::Pipeline | Scenario::Http | Scenario::Steady => (now, 0),
+            Scenario::Pipeline | Scenario::Http | Scenario::Steady | Scenario::Redrive => (now, 0),
             Scenario::Ingest | Scenario::Pending => (now.plus_ms(FAR_MS), HOUR_MS),
         };
         Load { tasks: self.args.tasks, shards: self.args.shards, from, spread_ms }
@@ -151,6 +170,32 @@ impl Bench<'_> {
             tasks_per_second: self.args.tasks as f64 / seconds,
             ..Report::default()
         })
+    }
+
+    /// All die; then from the batch that redrives them until they are done.
+    async fn redrive(&self) -> anyhow::Result<Report> {
+        let (tasks, now) = (self.args.tasks, wall_us() / 1_000);
+        let calls = || self.seen.calls.load(Ordering::Relaxed);
+        tokio::try_join!(self.produce(tasks, |_| now), self.until("die", tasks, calls))?;
+        self.until_empty().await?;
+        self.seen.fails.store(false, Ordering::Relaxed);
+        self.seen.late_us.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        let usage = Usage::now();
+        let now = Wall(wall_us() / 1_000);
+        let batch = Batch {
+            verb: BatchVerb::Redrive,
+            filter: BatchFilter::default(),
+            from: now.plus_ms(-FAR_MS),
+            to: now.plus_ms(1_000),
+            shift_ms: 0,
+            rate: 100_000,
+            dry_run: false,
+        };
+        self.node.service().gates().change(now, Author::default(), Change::BatchBegun(batch)).await?;
+        self.until("redrive", 2 * tasks, calls).await?;
+        self.until_empty().await?;
+        let tasks_per_second = tasks as f64 / usage.seconds();
+        Ok(Report { tasks, tasks_per_second, ..Report::default() })
     }
 
     /// From the first record until all are stored.

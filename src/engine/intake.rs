@@ -147,6 +147,11 @@ impl Engine {
         self.intake.again.as_ref().is_some_and(Range::is_empty)
     }
 
+    /// Up to where that was read again; `None` = reading has not begun.
+    pub(super) fn read_again_to(&self) -> Option<u64> {
+        self.intake.again.as_ref().map(|again| again.start)
+    }
+
     /// What was applied when this owner began to read is read again from where decisions may not be published; what the log
     /// has let go of is not.
     fn first_to_read(&mut self) -> u64 {

@@ -208,6 +208,20 @@ impl Engine {
         self.outbox.gone.insert(place, gone);
     }
 
+    /// What fills memory has to go before what is missing can be read: first what is not of tasks whose own events are still to
+    /// be read again; when there is nothing else, all of it.
+    fn make_room(&mut self) {
+        let read_to = self.read_again_to().unwrap_or(self.outbox.decided_to);
+        let is_early = |entry: &Entry| {
+            !matches!(entry.of, Of::Decision(_)) && entry.event.place.version.offset() >= read_to
+        };
+        let (mut early, rest): (Vec<Entry>, Vec<Entry>) =
+            std::mem::take(&mut self.outbox.gathered).into_iter().partition(is_early);
+        self.outbox.gathered = if rest.is_empty() { std::mem::take(&mut early) } else { rest };
+        self.tell_what_was_gathered();
+        self.outbox.gathered = early;
+    }
+
     /// What was gathered goes first, in the order in which it happened.
     fn tell_what_was_gathered(&mut self) {
         if self.outbox.gathered.is_empty() {
@@ -263,9 +277,10 @@ impl Engine {
     /// Sends what waits, a group at a time.
     pub(super) fn drive_outbox(&mut self) {
         let is_enough = self.stage == Stage::Running || self.outbox.gathered.len() >= GATHERED_MAX;
-        // What fills memory has to go before what is missing can be read.
-        if is_enough && self.has_read_again() || self.is_full_of_events() {
+        if is_enough && self.has_read_again() {
             self.tell_what_was_gathered();
+        } else if self.outbox.waiting.is_empty() && self.is_full_of_events() {
+            self.make_room();
         }
         self.outbox.retry_at.take_if(|at| *at <= self.now.boot);
         let waits = self.outbox.retry_at.is_some() || self.outbox.asked.is_some();
