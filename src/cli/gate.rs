@@ -168,6 +168,9 @@ fn line_of_operation(operation: &Value) -> String {
     let text = |name: &str| operation[name].as_str().unwrap_or("-").to_owned();
     let mut line =
         format!("{}  {}  {}  {}", operation["number"], text("at"), text("change"), target_of(operation));
+    if let Some(batch) = operation["batch"].as_u64() {
+        line = format!("{}  {}  {}  batch {batch}", operation["number"], text("at"), text("change"));
+    }
     for (name, word) in [("action", ""), ("by", "by "), ("reason", "- ")] {
         if let Some(value) = operation[name].as_str() {
             line.push_str(&format!("  {word}{value}"));

@@ -113,7 +113,12 @@ fn line_of_queue(queue: &Value) -> String {
     let gate = queue["gate"].as_str().map(|gate| format!(", at a gate on {gate}")).unwrap_or_default();
     let held = if queue["blocked"] == "open_attempt" { ", an attempt may still be at work" } else { "" };
     let since = queue["head_ready_at"].as_str().map(|at| format!(" ready since {at}")).unwrap_or_default();
-    let words = |head| format!("  head {head}{since}{next}{gate}{held}");
+    let slot = match queue["held_up"]["detail"].as_str() {
+        Some(detail) => format!(", waits for a slot: {detail}"),
+        None if queue["blocked"] == "slot" => ", waits for a slot".to_owned(),
+        None => String::new(),
+    };
+    let words = |head| format!("  head {head}{since}{next}{gate}{held}{slot}");
     let head = queue["head"].as_str().map(words).unwrap_or_default();
     let (name, shard) = (queue["queue"].as_str().unwrap_or("-"), &queue["shard"]);
     format!("{name}  shard {shard}  ready {}  running {}{head}\n", queue["ready"], queue["running"])

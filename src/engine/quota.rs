@@ -179,6 +179,11 @@ impl Pool {
         self.slots.get(handler).map_or(0, |slots| slots.taken)
     }
 
+    /// Whether anybody waits for a slot of a handler.
+    pub fn is_wanted(&self, handler: &HandlerName) -> bool {
+        self.slots.get(handler).is_some_and(|slots| !slots.turns.is_empty())
+    }
+
     /// Why no slot of a handler would be granted now.
     pub fn holdup(&self, now: Boot, handler: &HandlerName) -> Option<Holdup> {
         let limit = self.limit(handler);
@@ -256,7 +261,7 @@ impl Bucket {
         let a_ms = rate.an_hour().saturating_mul(owned);
         let most = a_ms.saturating_mul(BURST_MS).max(CALL_UNITS * all);
         self.units = self.units.saturating_add(a_ms.saturating_mul(passed)).min(most);
-        self.filled_at = now;
+        self.filled_at = self.filled_at.max(now);
     }
 
     fn take(&mut self, (_, all): (u64, u64)) -> bool {

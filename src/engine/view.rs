@@ -78,6 +78,8 @@ pub struct QueueView {
     pub blocked: Option<Blocked>,
     /// The gate its head waits at.
     pub gate: Option<Bar>,
+    /// The handler whose slot its head waits for.
+    pub waits_for: Option<HandlerName>,
 }
 
 impl QueueView {
@@ -92,9 +94,13 @@ impl QueueView {
             next_try: None,
             blocked: None,
             gate: None,
+            waits_for: None,
         }
     }
 }
+
+/// A head that has waited for a slot for so long is said to be blocked, in milliseconds.
+const SLOT_WAIT_MS: u64 = 1_000;
 
 /// Why a queue with ready tasks does not move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +111,8 @@ pub enum Blocked {
     OpenAttempt,
     /// Its head waits at a gate.
     Gate,
+    /// Its head has waited for a slot of its handler for a second or more.
+    Slot,
 }
 
 impl Blocked {
@@ -114,6 +122,7 @@ impl Blocked {
             Blocked::Retrying => "retrying",
             Blocked::OpenAttempt => "open_attempt",
             Blocked::Gate => "gate",
+            Blocked::Slot => "slot",
         }
     }
 }
@@ -264,13 +273,17 @@ impl Engine {
         let head_id = head.and_then(|place| self.window.get(place)).map(|task| task.key.id.clone());
         let held = |place: &Place| self.window.get(*place).is_some_and(|task| task.status == Status::Held);
         let gate = head.filter(|_| queue.is_at_gate()).and_then(|place| self.bar_of(place)).cloned();
+        let waits = |place: &Place| self.now.wall.ms_since(place.ready_at) >= SLOT_WAIT_MS;
+        let in_line = queue.candidate.filter(|place| gate.is_none() && waits(place));
+        let waits_for = in_line.and_then(|place| Some(self.window.get(place)?.content.handler.clone()));
         let blocked = match queue.backoff {
             Some(_) => Some(Blocked::Retrying),
             None if queue.busy.iter().any(held) => Some(Blocked::OpenAttempt),
-            None => gate.as_ref().map(|_| Blocked::Gate),
+            None if gate.is_some() => Some(Blocked::Gate),
+            None => waits_for.as_ref().map(|_| Blocked::Slot),
         };
         let (queue, next_try) = (name.clone(), queue.backoff);
-        Some(QueueView { queue, ready, busy, head, head_id, next_try, blocked, gate })
+        Some(QueueView { queue, ready, busy, head, head_id, next_try, blocked, gate, waits_for })
     }
 
     /// Where the task at `place` stands in memory.

@@ -203,6 +203,11 @@ impl Batches {
         self.known.get(&number)
     }
 
+    /// The operation of an id that began one.
+    pub fn of_id(&self, id: u128) -> Option<&Operation> {
+        self.known.values().map(|known| &known.begun).find(|begun| begun.id == id)
+    }
+
     /// All of them, the oldest first.
     pub fn oldest_first(&self) -> impl Iterator<Item = &KnownBatch> {
         self.known.values()

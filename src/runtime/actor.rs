@@ -11,7 +11,7 @@ use tokio::task::AbortHandle;
 
 use crate::engine::{Engine, Input, Options};
 use crate::log::Record;
-use crate::model::{Boot, Shard};
+use crate::model::{Boot, HandlerName, Shard, Wall};
 
 use super::Shared;
 
@@ -21,6 +21,13 @@ pub(crate) enum Command {
     Input(Input),
     /// A question to the engine.
     Ask(Box<dyn FnOnce(&Engine) + Send>),
+}
+
+/// A call that is under way.
+pub(super) struct Calling {
+    pub(super) task: AbortHandle,
+    pub(super) handler: HandlerName,
+    pub(super) deadline: Wall,
 }
 
 pub(super) struct Actor {
@@ -36,7 +43,7 @@ pub(super) struct Actor {
     /// Where handler calls report their end.
     pub(super) ended: mpsc::UnboundedSender<Input>,
     ends: mpsc::UnboundedReceiver<Input>,
-    pub(super) calls: BTreeMap<u64, AbortHandle>,
+    pub(super) calls: BTreeMap<u64, Calling>,
     /// The last offset of each fetch that is not applied yet, and when it was fetched.
     pub(super) unpersisted: VecDeque<(u64, Instant)>,
     /// Records fetched and not applied, for the rejected topic and for forwarding.

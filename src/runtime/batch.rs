@@ -63,9 +63,8 @@ pub(super) async fn follow(service: Service) {
     let mut workers: JoinSet<bool> = JoinSet::new();
     loop {
         let busy: BTreeSet<u64> = under_way.values().copied().collect();
-        for known in wanted(&service, &over, &busy) {
-            let (number, home) = (known.begun.number, home_of(&service, &known));
-            let Some(epoch) = owned(&service, home).await else { continue };
+        for (known, home, epoch) in wanted(&service, &over, &busy).await {
+            let number = known.begun.number;
             let worker = Worker { service: service.clone(), known, home, epoch };
             under_way.insert(workers.spawn(worker.run()).id(), number);
         }
@@ -93,16 +92,32 @@ fn home_of(service: &Service, known: &KnownBatch) -> Shard {
     Shard((known.begun.number % u64::from(service.shared.cluster.shards)) as u32)
 }
 
-/// What may begin here, beside so many that are under way.
-fn wanted(service: &Service, over: &BTreeSet<u64>, busy: &BTreeSet<u64>) -> Vec<KnownBatch> {
-    let here: BTreeSet<Shard> = service.shards().into_iter().collect();
+/// What may begin here, beside so many that are under way: of those whose home shard runs here at this moment.
+async fn wanted(
+    service: &Service,
+    over: &BTreeSet<u64>,
+    busy: &BTreeSet<u64>,
+) -> Vec<(KnownBatch, Shard, Epoch)> {
+    let homes: BTreeSet<Shard> = open(service, over, busy).iter().map(|(home, _)| *home).collect();
+    let mut epochs = BTreeMap::new();
+    for home in homes {
+        epochs.extend(owned(service, home).await.map(|epoch| (home, epoch)));
+    }
+    let found = open(service, over, busy).into_iter();
+    let found = found.filter_map(|(home, number)| Some((home, *epochs.get(&home)?, number)));
+    let batches = service.shared.gates.batches();
+    let found = found.take(WORKERS_MAX.saturating_sub(busy.len()));
+    found.filter_map(|(home, epoch, number)| Some((batches.get(number)?.clone(), home, epoch))).collect()
+}
+
+/// The batches that are neither stopped, nor known to be over, nor under way, by their home shards; the oldest first.
+fn open(service: &Service, over: &BTreeSet<u64>, busy: &BTreeSet<u64>) -> Vec<(Shard, u64)> {
     let batches = service.shared.gates.batches();
     let open = batches.oldest_first().filter(|known| {
         let number = known.begun.number;
-        let is_new = !over.contains(&number) && !busy.contains(&number);
-        known.stopped.is_none() && is_new && here.contains(&home_of(service, known))
+        known.stopped.is_none() && !over.contains(&number) && !busy.contains(&number)
     });
-    open.take(WORKERS_MAX.saturating_sub(busy.len())).cloned().collect()
+    open.map(|known| (home_of(service, known), known.begun.number)).collect()
 }
 
 /// The epoch of a shard that runs here.

@@ -111,7 +111,7 @@ impl Keeper {
         self.change_as(uuid::Uuid::new_v4().as_u128(), at, author, change).await
     }
 
-    /// The same under an id that no operation has yet.
+    /// The same under an id. A batch that is on record under it already is given as it is.
     pub(crate) async fn change_as(
         &self,
         id: u128,
@@ -175,6 +175,11 @@ impl Keeper {
             operation.number = 0;
         }
         if operation.number == 0 {
+            // A batch that was asked for twice under one key, while the first was on its way.
+            if let Some(begun) = self.batches().of_id(operation.id) {
+                *operation = begun.clone();
+                return Ok(true);
+            }
             operation.number = last + 1;
         }
         // What is answered may be false of an own try before: the next look tells.

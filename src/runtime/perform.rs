@@ -6,11 +6,11 @@ use std::time::Instant;
 use crate::dispatch::{Call, Ending};
 use crate::engine::{CallEnd, CallOrder, Effect, Failure, Incoming, Input, KeyLookup, LogEnd};
 use crate::log::{self, Record, Topic};
-use crate::model::{Origin, Place, Rejection, Row, Shard, limits};
+use crate::model::{Origin, Outcome, Place, Rejection, Row, Shard, limits};
 use crate::store::{self, Bump, Lookup};
 use crate::wire::{event, forward};
 
-use super::actor::Actor;
+use super::actor::{Actor, Calling};
 
 impl Actor {
     pub(super) fn perform(&mut self, effect: Effect) {
@@ -89,7 +89,11 @@ impl Actor {
             Effect::Call(order) => self.call(*order),
             Effect::BreakOff(seq) => {
                 if let Some(call) = self.calls.remove(&seq) {
-                    call.abort();
+                    call.task.abort();
+                    // Nobody else says that it hung.
+                    if self.shared.clock.now().wall >= call.deadline {
+                        self.shared.slots.ended(&call.handler, Outcome::TimedOut);
+                    }
                 }
             }
             Effect::AskGates => self.shared.gates.look(),
@@ -208,15 +212,16 @@ impl Actor {
             let late_us = self.shared.clock.wall_us() - order.ready_at.0 * 1_000;
             self.shared.metrics.lateness(&order.content.handler, late_us as f64 / 1e6);
         }
-        let handler = order.content.handler.clone();
+        let (handler, deadline) = (order.content.handler.clone(), order.deadline);
+        let of = handler.clone();
         let calling = self.shared.registry.call(call_of(order, self.shard));
         let (ended, shared) = (self.ended.clone(), self.shared.clone());
         let task = tokio::spawn(async move {
             let ending = calling.await;
-            shared.slots.ended(&handler, ending.outcome);
+            shared.slots.ended(&of, ending.outcome);
             let _ = ended.send(Input::CallEnded(seq, call_end(ending)));
         });
-        self.calls.insert(seq, task.abort_handle());
+        self.calls.insert(seq, Calling { task: task.abort_handle(), handler, deadline });
     }
 }
 

@@ -67,7 +67,7 @@ async fn at_once(shared: &Shared, events: Vec<Vec<log::Message>>) -> Vec<Result<
     sent.into_iter().map(|written| written.into_iter().try_for_each(|written| written.map(drop))).collect()
 }
 
-/// The records of the only event: when one of the two topics takes nothing, the other is not filled with the same again and
+/// The records of the only event: while the dead topic takes nothing, the events topic is not filled with the same again and
 /// again. One that is too large is left out.
 async fn one_after_the_other(shared: &Shared, records: Vec<log::Message>) -> Result<(), log::Error> {
     let mut too_large = Ok(());

@@ -19,6 +19,7 @@ pub(crate) struct Slots {
     clock: Clock,
     /// Somebody waits for a time.
     waits: Notify,
+    has_timed_limits: bool,
 }
 
 struct Inner {
@@ -28,8 +29,9 @@ struct Inner {
 
 impl Slots {
     pub(crate) fn new(pool: Pool, clock: Clock) -> Slots {
+        let has_timed_limits = pool.has_timed_limits();
         let inner = Mutex::new(Inner { pool, shards: BTreeMap::new() });
-        Slots { inner, clock, waits: Notify::new() }
+        Slots { inner, clock, waits: Notify::new(), has_timed_limits }
     }
 
     pub(crate) fn register(&self, shard: Shard, commands: mpsc::UnboundedSender<Command>) {
@@ -59,16 +61,16 @@ impl Slots {
 
     /// Of all shards so many are owned here.
     pub(crate) fn share(&self, owned: u32, all: u32) {
-        let now = self.clock.now().boot;
         let mut inner = self.lock();
+        let now = self.clock.now().boot;
         inner.pool.share(now, owned, all);
         inner.tick(now);
     }
 
-    /// Why no slot of a handler would be granted now.
+    /// Why no slot of a handler is granted that somebody waits for.
     pub(crate) fn holdup(&self, handler: &HandlerName) -> Option<Holdup> {
-        let now = self.clock.now().boot;
-        self.lock().pool.holdup(now, handler)
+        let inner = self.lock();
+        inner.pool.holdup(self.clock.now().boot, handler).filter(|_| inner.pool.is_wanted(handler))
     }
 
     /// How many handlers are held up by what.
@@ -87,10 +89,9 @@ impl Slots {
     }
 
     fn grant(&self, shard: Shard, ask: impl FnOnce(&mut Pool, Boot) -> Vec<Grant>) -> u32 {
-        let now = self.clock.now().boot;
         let mut inner = self.lock();
-        let grants = ask(&mut inner.pool, now);
-        if inner.pool.has_timed_limits() {
+        let grants = ask(&mut inner.pool, self.clock.now().boot);
+        if self.has_timed_limits {
             self.waits.notify_one();
         }
         inner.send(shard, grants)
@@ -132,7 +133,7 @@ const LOOK: Duration = Duration::from_millis(250);
 
 /// Sees to rates and breakers, if there are any.
 pub(super) async fn keep(service: Service) {
-    if service.shared.slots.lock().pool.has_timed_limits() {
+    if service.shared.slots.has_timed_limits {
         tokio::join!(follow_share(&service), grant_in_time(&service.shared.slots));
     }
 }
@@ -152,15 +153,18 @@ async fn follow_share(service: &Service) {
 /// Grants what rates and breakers held up, when its time comes.
 async fn grant_in_time(slots: &Slots) {
     loop {
-        let now = slots.clock.now().boot;
-        let next = slots.lock().pool.poll_timeout(now);
+        let (now, next) = {
+            let mut inner = slots.lock();
+            // One time for both: what may be granted between two looks would wait for nobody.
+            let now = slots.clock.now().boot;
+            inner.tick(now);
+            (now, inner.pool.poll_timeout(now))
+        };
         match next {
             None => slots.waits.notified().await,
             Some(at) => {
                 let wait = Duration::from_millis(at.ms_since(now).max(1));
                 let _ = tokio::time::timeout(wait, slots.waits.notified()).await;
-                let now = slots.clock.now().boot;
-                slots.lock().tick(now);
             }
         }
     }

@@ -196,23 +196,21 @@ pub(super) async fn begin(
     let now = app.node.service().clock().now().wall;
     let author = author(wanted.by.clone(), wanted.reason.clone())?;
     let batch = wanted.batch(now)?;
-    let (gates, key) = (app.node.service().gates(), Asked::read(&headers)?.number());
-    if let Some(key) = key {
-        gates.read().await?;
-        let known = gates.batches().newest_first().find(|known| known.begun.id == key).cloned();
-        if let Some(known) = known {
-            if !known.batch.asks_the_same(&batch) {
-                let detail =
-                    format!("Batch {} began under this Idempotency-Key and is another.", known.begun.number);
-                return Err(Problem::new(StatusCode::CONFLICT, "conflict", detail));
-            }
-            return Ok((StatusCode::ACCEPTED, Json(seen(app.clone(), known).await?)));
+    let id = Asked::read(&headers)?.number().unwrap_or_else(|| uuid::Uuid::new_v4().as_u128());
+    let change = Change::BatchBegun(batch.clone());
+    let operation = app.node.service().gates().change_as(id, now, author, change).await?;
+    // Under a key that was used before it is the one that began then.
+    match &operation.change {
+        Change::BatchBegun(begun) if begun.asks_the_same(&batch) => {
+            let known = KnownBatch { batch: begun.clone(), begun: operation.clone(), stopped: None };
+            Ok((StatusCode::ACCEPTED, Json(seen(app, known).await?)))
+        }
+        _ => {
+            let detail =
+                format!("Batch {} began under this Idempotency-Key and is another.", operation.number);
+            Err(Problem::new(StatusCode::CONFLICT, "conflict", detail))
         }
     }
-    let id = key.unwrap_or_else(|| uuid::Uuid::new_v4().as_u128());
-    let operation = gates.change_as(id, now, author, Change::BatchBegun(batch.clone())).await?;
-    let known = KnownBatch { begun: operation, batch, stopped: None };
-    Ok((StatusCode::ACCEPTED, Json(view(&app, &known, None))))
 }
 
 /// The batches, newest first.

@@ -65,6 +65,11 @@ fn view_of(app: &App, shard: Shard, queue: &engine::QueueView) -> QueueView {
         next_try: queue.next_try.map(format_time),
         blocked: queue.blocked.map(|blocked| blocked.word().to_owned()),
         gate: queue.gate.as_ref().map(|bar| bar.target.to_string()),
+        held_up: queue
+            .waits_for
+            .as_ref()
+            .and_then(|handler| super::tasks::holdup_view(app, handler))
+            .map(|(view, _)| view),
     }
 }
 

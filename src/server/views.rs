@@ -413,12 +413,15 @@ pub(super) struct QueueView {
     /// When its head is tried again, if it waits for that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) next_try: Option<String>,
-    /// Why it does not move, if it does not: retrying, open_attempt, gate.
+    /// Why it does not move, if it does not: retrying, open_attempt, gate, slot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) blocked: Option<String>,
     /// The gate that its head waits at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) gate: Option<String>,
+    /// What holds up the slot that its head waits for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) held_up: Option<ReasonView>,
 }
 
 /// A page of queues.
