@@ -370,7 +370,7 @@ impl Engine {
     fn slot_effect(&mut self, handler: HandlerName, change: SlotChange) {
         self.effects.push_back(match change {
             SlotChange::Want(count) => Effect::WantSlots(handler, count),
-            SlotChange::Free(count) => Effect::FreeSlots(handler, count),
+            SlotChange::Withdraw(unused) => Effect::WithdrawSlots(handler, unused),
         });
     }
 

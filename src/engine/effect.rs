@@ -174,8 +174,10 @@ pub enum Effect {
     Forward(u64, Shard),
     /// Ask for slots of a handler.
     WantSlots(HandlerName, u32),
-    /// Give slots back.
+    /// Give slots back after their calls.
     FreeSlots(HandlerName, u32),
+    /// No slots of a handler are needed any more: withdraw what was asked for and not granted, and give back so many unused.
+    WithdrawSlots(HandlerName, u32),
     /// Call a handler.
     Call(Box<CallOrder>),
     /// Break off the call of this sequence number.

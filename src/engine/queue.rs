@@ -75,7 +75,8 @@ struct Line {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SlotChange {
     Want(u32),
-    Free(u32),
+    /// None are needed any more: so many were granted and not used.
+    Withdraw(u32),
 }
 
 /// The lines for slots, one a handler.
@@ -121,7 +122,7 @@ impl Lines {
     }
 
     /// What to ask for and what to give back, so that slots match the heads that wait.
-    /// When nothing may start, nothing is asked for and what is free goes back.
+    /// When nothing may start, what was asked for is withdrawn and what is free goes back.
     pub(super) fn settle(&mut self, may_start: bool) -> Vec<(HandlerName, SlotChange)> {
         let mut changes = Vec::new();
         for (handler, line) in &mut self.lines {
@@ -131,8 +132,10 @@ impl Lines {
             if wanted > have {
                 line.asked += wanted - have;
                 changes.push((handler.clone(), SlotChange::Want(wanted - have)));
-            } else if heads == 0 && line.free > 0 {
-                changes.push((handler.clone(), SlotChange::Free(std::mem::take(&mut line.free))));
+            } else if heads == 0 && have > 0 {
+                // What is granted before the pool hears of it is counted when it comes, and goes back then.
+                line.asked = 0;
+                changes.push((handler.clone(), SlotChange::Withdraw(std::mem::take(&mut line.free))));
             }
         }
         self.lines.retain(|_, line| line.free + line.asked > 0 || !line.heads.is_empty());

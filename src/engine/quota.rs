@@ -132,6 +132,23 @@ impl Pool {
         self.grant(now, handler)
     }
 
+    /// A shard needs no slots any more: what it waits for is forgotten, and it gives back what it did not use, with its part of
+    /// the rate and of a probe. Those granted to others by it.
+    pub fn withdraw(&mut self, now: Boot, shard: Shard, handler: &HandlerName, unused: u32) -> Vec<Grant> {
+        let (share, limit) = (self.share, self.limit(handler));
+        let Some(slots) = self.slots.get_mut(handler) else { return Vec::new() };
+        assert!(slots.taken >= unused, "no more slots come back than were taken");
+        slots.taken -= unused;
+        if slots.wanted.remove(&shard).is_some() {
+            slots.turns.retain(|other| *other != shard);
+        }
+        if unused > 0 {
+            slots.bucket.put_back(now, limit.rate, share, unused);
+            slots.breaker.probe_at = None;
+        }
+        self.grant(now, handler)
+    }
+
     /// A call has ended: whether its target is well.
     pub fn ended(&mut self, now: Boot, handler: &HandlerName, is_well: bool) {
         let Some(policy) = self.limit(handler).breaker else { return };
@@ -268,6 +285,11 @@ impl Bucket {
         let left = self.units.checked_sub(CALL_UNITS * all);
         self.units = left.unwrap_or(self.units);
         left.is_some()
+    }
+
+    fn put_back(&mut self, now: Boot, rate: Option<Rate>, share: (u64, u64), calls: u32) {
+        self.units = self.units.saturating_add(CALL_UNITS * share.1 * u64::from(calls));
+        self.fill(now, rate, share);
     }
 
     /// When the next call may begin, unless it may now; the inner `None` = never, with this share.

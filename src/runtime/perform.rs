@@ -86,6 +86,9 @@ impl Actor {
                 let granted = self.shared.slots.free(self.shard, &handler, count);
                 self.tell_slots(handler, granted);
             }
+            Effect::WithdrawSlots(handler, unused) => {
+                self.shared.slots.withdraw(self.shard, &handler, unused);
+            }
             Effect::Call(order) => self.call(*order),
             Effect::BreakOff(seq) => {
                 if let Some(call) = self.calls.remove(&seq) {

@@ -48,6 +48,11 @@ impl Slots {
         self.grant(shard, |pool, now| pool.free(now, handler, count))
     }
 
+    /// A shard needs no more slots, and did not use some that it had.
+    pub(crate) fn withdraw(&self, shard: Shard, handler: &HandlerName, unused: u32) {
+        self.grant(shard, |pool, now| pool.withdraw(now, shard, handler, unused));
+    }
+
     /// A call has ended so.
     pub(crate) fn ended(&self, handler: &HandlerName, outcome: Outcome) {
         let is_well = match outcome {

@@ -340,6 +340,7 @@ impl TestScheduler {
             Effect::Observe(engine::Observation::Stopped(why)) => panic!("stopped: {why}: a bug of Dueline"),
             Effect::BreakOff(_)
             | Effect::FreeSlots(..)
+            | Effect::WithdrawSlots(..)
             | Effect::Rejoin(_)
             | Effect::StopFetch
             | Effect::Commit(_)

@@ -166,7 +166,10 @@ impl World {
         if self.handlers.ways.get(&(from, seq)) == Some(&Way::Unheard) {
             return;
         }
-        self.tell_breaker(from, &handler, end.outcome);
+        // The product heard the last of a call that it broke off.
+        if self.handlers.ways.get(&(from, seq)) != Some(&Way::BrokenOff) {
+            self.tell_breaker(from, &handler, end.outcome);
+        }
         if !self.healing && self.rng.chance(8) {
             self.ledger.count("handler answered twice");
             self.answer(from, Input::CallEnded(seq, end.clone()));
@@ -184,6 +187,14 @@ impl World {
             let stops = self.rng.chance(500);
             let call = &mut self.ledger.calls[index];
             call.broken_off = true;
+            let deadline = BASE + call.deadline;
+            if let Some((_, _, _, handler)) = self.handlers.froms.get(&index)
+                && self.clock(from.instance).wall.0 >= deadline
+            {
+                let handler = handler.clone();
+                self.tell_breaker(from, &handler, Outcome::TimedOut);
+            }
+            let call = &mut self.ledger.calls[index];
             if stops && call.ended.is_none() {
                 call.ended = Some((self.now, Outcome::Aborted));
                 self.handlers.froms.remove(&index);

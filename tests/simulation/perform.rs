@@ -93,6 +93,13 @@ impl World {
                 self.grant(from, grants);
                 self.wait_for_grants(from.instance);
             }
+            Effect::WithdrawSlots(handler, unused) => {
+                let now = self.clock(from.instance).boot;
+                let pool = &mut self.instances[from.instance].pool;
+                let grants = pool.withdraw(now, from.shard, &handler, unused);
+                self.grant(from, grants);
+                self.wait_for_grants(from.instance);
+            }
             Effect::Call(order) => {
                 self.judge_call(from, &order);
                 self.judge_rate(&order);

@@ -58,6 +58,7 @@ pub(crate) fn of_effect(effect: &Effect) -> &'static str {
         Effect::Forward(..) => "forward",
         Effect::WantSlots(..) => "want slots",
         Effect::FreeSlots(..) => "free slots",
+        Effect::WithdrawSlots(..) => "withdraw slots",
         Effect::Call(_) => "call",
         Effect::BreakOff(_) => "break off",
         Effect::AskGates => "ask gates",

@@ -102,6 +102,34 @@ fn a_breaker_opens_after_failures_in_a_row_and_lets_one_call_through() {
 }
 
 #[test]
+fn what_is_not_needed_any_more_uses_up_no_rate_and_no_probe() {
+    let (mut pool, h) = (pool(Limit { concurrency: 2, ..rated("1/s") }), handler());
+    pool.share(Boot(0), 8, 8);
+    let shards =
+        |grants: Vec<crate::engine::Grant>| grants.iter().map(|grant| grant.shard.0).collect::<Vec<_>>();
+    assert_eq!(shards(pool.want(Boot(0), Shard(0), &h, 3)), [0]);
+    assert!(pool.want(Boot(0), Shard(1), &h, 1).is_empty());
+    assert_eq!(
+        shards(pool.withdraw(Boot(1), Shard(0), &h, 1)),
+        [1],
+        "the call of its rate is the next one's"
+    );
+    assert_eq!(pool.taken(&h), 1);
+    assert!(
+        pool.tick(Boot(9_000)).is_empty() && !pool.is_wanted(&h),
+        "the rest of what it asked for is forgotten"
+    );
+
+    let mut pool = self::pool(breaking(1, 1_000));
+    assert_eq!(pool.want(Boot(0), Shard(0), &h, 1).len(), 1);
+    pool.ended(Boot(1), &h, false);
+    pool.free(Boot(1), &h, 1);
+    assert_eq!(shards(pool.want(Boot(1_001), Shard(0), &h, 1)), [0], "to see how it is");
+    assert!(pool.want(Boot(1_002), Shard(1), &h, 1).is_empty());
+    assert_eq!(shards(pool.withdraw(Boot(1_003), Shard(0), &h, 1)), [1], "the probe is the next one's");
+}
+
+#[test]
 fn shards_take_turns() {
     let (mut pool, h) = (pool(Limit::of(4)), handler());
     pool.want(Boot(0), Shard(0), &h, 1_000);

@@ -331,7 +331,7 @@ impl Rig {
                 self.slots_out += i64::from(count);
                 Input::Slots(handler, count)
             }
-            Effect::FreeSlots(_, count) => {
+            Effect::FreeSlots(_, count) | Effect::WithdrawSlots(_, count) => {
                 self.slots_out -= i64::from(count);
                 return None;
             }
