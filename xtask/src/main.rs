@@ -4,6 +4,7 @@
 //! `eval "$(cargo xtask servers up)"` works in a shell.
 
 mod clients;
+mod cluster;
 mod packages;
 mod say;
 mod servers;
@@ -26,6 +27,8 @@ struct Cli {
 enum Task {
     /// Real Kafka and Cassandra on loopback
     Servers(servers::Options),
+    /// Three data centres on this machine: six Kafka brokers, five Cassandra nodes (Linux, root)
+    Cluster(cluster::Options),
     /// Many seeds of the simulation, one seed shown, or the planted mistakes
     Sim(sim::Options),
     /// Start the servers and run every test of the workspace
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<ExitCode> {
     match cli.task {
         Task::Servers(options) => servers::run(options),
+        Task::Cluster(options) => cluster::run(options),
         Task::Sim(options) => sim::run(&options),
         Task::Test(options) => test::run(options),
     }

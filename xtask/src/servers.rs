@@ -9,11 +9,11 @@
 //!   (none) --up--> running --stop|kill--> ended, data kept --start|up--> running --down--> (none)
 //! ```
 
-mod cassandra;
+pub(crate) mod cassandra;
 pub(crate) mod jars;
-mod kafka;
-mod ports;
-mod process;
+pub(crate) mod kafka;
+pub(crate) mod ports;
+pub(crate) mod process;
 pub(crate) mod state;
 
 use crate::{packages, say};
@@ -22,6 +22,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use ports::Ports;
 use process::Site;
 use state::{Cache, Run, Server, State};
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -98,9 +99,10 @@ impl Kind {
     }
 
     fn answers(self, port: u16) -> bool {
+        let at = (Ipv4Addr::LOCALHOST, port).into();
         let answer = match self {
-            Kind::Kafka => kafka::answers(port),
-            Kind::Cassandra => cassandra::answers(port),
+            Kind::Kafka => kafka::answers(at),
+            Kind::Cassandra => cassandra::answers(at),
         };
         answer.unwrap_or(false)
     }
@@ -183,7 +185,7 @@ fn bring_up(cache: &Cache, run: &Run, wanted: &Wanted) -> Result<Up> {
 
 /// The state with ports settled and written. They stay this run's while its servers are stopped.
 fn reserve(cache: &Cache, run: &Run, wanted: &Wanted) -> Result<State> {
-    let old = run.load()?;
+    let old: Option<State> = run.load()?;
     let kept = ports::kept(cache.other_states(run).iter());
     let settle = |kind, wanted: Option<u16>, default| -> Result<Server> {
         match (old.as_ref().map(|state| state.server(kind)), wanted) {
@@ -232,8 +234,8 @@ fn launch(run: &Run, state: &mut State, kind: Kind, site: &Site) -> Result<()> {
         state::remove_file(&site.log())?;
     }
     let launch = match kind {
-        Kind::Kafka => kafka::prepare(site, server.ports)?,
-        Kind::Cassandra => cassandra::prepare(site, server.ports)?,
+        Kind::Kafka => kafka::prepare(site, &kafka::Node::alone(server.ports))?,
+        Kind::Cassandra => cassandra::prepare(site, &cassandra::Node::alone(server.ports))?,
     };
     let marker = format!("-Ddueline.servers.run={}", site.dir.display());
     let process = launch.start(&marker)?;
@@ -269,7 +271,7 @@ fn wait_ready(state: &State, kind: Kind, site: &Site) -> Result<()> {
 
 fn take_down(run: &Run) -> Result<()> {
     let _held = run.lock()?;
-    if let Some(state) = run.load()? {
+    if let Some(state) = run.load::<State>()? {
         // Both at once: each may take seconds.
         let (kafka, cassandra) = std::thread::scope(|scope| {
             let kafka = scope.spawn(|| end_process(&state, Kind::Kafka, End::InGoodOrder));
@@ -284,7 +286,7 @@ fn take_down(run: &Run) -> Result<()> {
 
 fn start(cache: &Cache, run: &Run, kind: Kind) -> Result<()> {
     let _held = run.lock()?;
-    let mut state = run.load()?.context("nothing to start again: use `cargo xtask servers up`")?;
+    let mut state: State = run.load()?.context("nothing to start again: use `cargo xtask servers up`")?;
     let site = {
         let _held = cache.lock()?;
         site(cache, run, kind)?
@@ -303,7 +305,7 @@ enum End {
 
 fn end(run: &Run, kind: Kind, how: End) -> Result<()> {
     let _held = run.lock()?;
-    let state = run.load()?.context("nothing was started here: use `cargo xtask servers up`")?;
+    let state: State = run.load()?.context("nothing was started here: use `cargo xtask servers up`")?;
     end_process(&state, kind, how)
 }
 
@@ -321,7 +323,7 @@ fn end_process(state: &State, kind: Kind, how: End) -> Result<()> {
 }
 
 fn status(run: &Run) -> Result<ExitCode> {
-    let Some(state) = run.load()? else {
+    let Some(state) = run.load::<State>()? else {
         say::line("no servers");
         return Ok(ExitCode::FAILURE);
     };

@@ -3,15 +3,14 @@
 use super::ports::Ports;
 use super::process::{Launch, Site};
 use super::state;
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
-
-const RACK: &str = "dc=dc1\nrack=r1\n";
+const FRAME_BYTES_MAX: u32 = 1 << 20;
 
 const LOGGING: &str = r#"<configuration>
   <appender name="out" class="ch.qos.logback.core.ConsoleAppender">
@@ -53,9 +52,7 @@ const OPENS: [(&str, &str); 28] = [
     ("jdk.management.agent", "jdk.internal.agent"),
 ];
 
-const HEAP: [&str; 3] = ["-Xms1g", "-Xmx1g", "-XX:+UseG1GC"];
-
-/// Nothing to wait for in a ring of one.
+/// Nothing to wait for in a ring of one; all nodes of a larger one start together.
 const QUICK_START: [&str; 4] = [
     "-Dcassandra-foreground=yes",
     "-Dcassandra.superuser_setup_delay_ms=0",
@@ -63,14 +60,44 @@ const QUICK_START: [&str; 4] = [
     "-Dcassandra.ring_delay_ms=1000",
 ];
 
+/// One node of a Cassandra.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) cluster: &'static str,
+    pub(crate) address: Ipv4Addr,
+    pub(crate) ports: Ports,
+    /// Those it asks first, `HOST:PORT` with commas between.
+    pub(crate) seeds: String,
+    pub(crate) dc: String,
+    pub(crate) rack: String,
+    pub(crate) jvm: &'static [&'static str],
+}
+
+impl Node {
+    /// The only one.
+    pub(crate) fn alone(ports: Ports) -> Node {
+        Node {
+            cluster: "dueline-servers",
+            address: Ipv4Addr::LOCALHOST,
+            ports,
+            seeds: format!("127.0.0.1:{}", ports.inner),
+            dc: "dc1".to_owned(),
+            rack: "r1".to_owned(),
+            jvm: &["-Xms1g", "-Xmx1g", "-XX:+UseG1GC"],
+        }
+    }
+}
+
 /// Writes the configuration and says how to start.
-pub(super) fn prepare(site: &Site, ports: Ports) -> Result<Launch> {
+pub(crate) fn prepare(site: &Site, node: &Node) -> Result<Launch> {
     let data = site.dir.join("data");
     state::make_dir(&data)?;
-    let yaml = site.configure("cassandra.yaml", &cassandra_yaml(ports))?;
-    site.configure("cassandra-rackdc.properties", RACK)?;
+    let yaml = site.configure("cassandra.yaml", &cassandra_yaml(node))?;
+    let rack = format!("dc={}\nrack={}\n", node.dc, node.rack);
+    site.configure("cassandra-rackdc.properties", &rack)?;
     site.configure("logback.xml", LOGGING)?;
-    let mut jvm: Vec<String> = HEAP.iter().chain(&QUICK_START).map(|option| (*option).to_owned()).collect();
+    let mut jvm: Vec<String> =
+        node.jvm.iter().chain(&QUICK_START).map(|option| (*option).to_owned()).collect();
     jvm.push(format!("-javaagent:{}", agent(&site.jars)));
     jvm.push(format!("-Dcassandra.config=file://{}", yaml.replace(' ', "%20")));
     jvm.push(format!("-Dcassandra.storagedir={}", data.display()));
@@ -83,10 +110,10 @@ pub(super) fn prepare(site: &Site, ports: Ports) -> Result<Launch> {
 }
 
 /// Whether the native transport, the last thing to start, answers OPTIONS with SUPPORTED.
-pub(super) fn answers(port: u16) -> Result<bool> {
+pub(crate) fn answers(at: SocketAddr) -> Result<bool> {
     const OPTIONS: [u8; 9] = [4, 0, 0, 0, 5, 0, 0, 0, 0];
     const SUPPORTED: (u8, u8) = (0x84, 6);
-    let mut stream = TcpStream::connect_timeout(&(Ipv4Addr::LOCALHOST, port).into(), PROBE_TIMEOUT)?;
+    let mut stream = TcpStream::connect_timeout(&at, PROBE_TIMEOUT)?;
     stream.set_read_timeout(Some(PROBE_TIMEOUT))?;
     stream.set_write_timeout(Some(PROBE_TIMEOUT))?;
     stream.write_all(&OPTIONS)?;
@@ -95,22 +122,64 @@ pub(super) fn answers(port: u16) -> Result<bool> {
     Ok((header[0], header[4]) == SUPPORTED)
 }
 
+/// How many other nodes a node knows of, by its own table.
+pub(crate) fn peers(at: SocketAddr) -> Result<u64> {
+    let mut stream = TcpStream::connect_timeout(&at, PROBE_TIMEOUT)?;
+    stream.set_read_timeout(Some(PROBE_TIMEOUT))?;
+    stream.set_write_timeout(Some(PROBE_TIMEOUT))?;
+    const STARTUP: u8 = 1;
+    const READY: u8 = 2;
+    const QUERY: u8 = 7;
+    const RESULT: u8 = 8;
+    const CONSISTENCY_ONE: [u8; 3] = [0, 1, 0];
+    let text =
+        |of: &str| [&u16::try_from(of.len()).unwrap_or_default().to_be_bytes(), of.as_bytes()].concat();
+    let options = [vec![0, 1], text("CQL_VERSION"), text("3.0.0")].concat();
+    ensure!(exchange(&mut stream, STARTUP, &options)?.0 == READY, "{at} does not let clients in");
+    let query = "SELECT COUNT(*) FROM system.peers_v2";
+    let length = u32::try_from(query.len())?.to_be_bytes();
+    let body = [&length[..], query.as_bytes(), &CONSISTENCY_ONE].concat();
+    let (kind, rows) = exchange(&mut stream, QUERY, &body)?;
+    // One row with one value, a bigint: the last eight bytes.
+    let count = rows
+        .last_chunk()
+        .filter(|_| kind == RESULT)
+        .with_context(|| format!("{at} does not count its peers"))?;
+    Ok(u64::from_be_bytes(*count))
+}
+
+/// One request and its answer: version 4, one stream. The answer's kind and body.
+fn exchange(stream: &mut TcpStream, kind: u8, body: &[u8]) -> Result<(u8, Vec<u8>)> {
+    let length = u32::try_from(body.len())?.to_be_bytes();
+    stream.write_all(&[&[4, 0, 0, 0, kind], &length[..], body].concat())?;
+    let mut header = [0; 9];
+    stream.read_exact(&mut header)?;
+    let [_, _, _, _, kind, length @ ..] = header;
+    let length = u32::from_be_bytes(length);
+    ensure!(length <= FRAME_BYTES_MAX, "an answer of {length} bytes");
+    let mut answer = vec![0; usize::try_from(length)?];
+    stream.read_exact(&mut answer)?;
+    Ok((kind, answer))
+}
+
 fn agent(jars: &Path) -> String {
     jars.join("jamm-0.4.0.jar").display().to_string()
 }
 
-fn cassandra_yaml(Ports { client, inner }: Ports) -> String {
+fn cassandra_yaml(node: &Node) -> String {
+    let Node { cluster, address, ports: Ports { client, inner }, seeds, .. } = node;
     format!(
-        "cluster_name: dueline-servers
-listen_address: 127.0.0.1
-rpc_address: 127.0.0.1
+        "cluster_name: {cluster}
+listen_address: {address}
+rpc_address: {address}
+auto_bootstrap: false
 native_transport_port: {client}
 storage_port: {inner}
 ssl_storage_port: {inner}
 seed_provider:
   - class_name: org.apache.cassandra.locator.SimpleSeedProvider
     parameters:
-      - seeds: 127.0.0.1:{inner}
+      - seeds: \"{seeds}\"
 endpoint_snitch: GossipingPropertyFileSnitch
 partitioner: org.apache.cassandra.dht.Murmur3Partitioner
 num_tokens: 16
@@ -143,7 +212,7 @@ mod tests {
 
     #[test]
     fn every_address_is_loopback() {
-        let yaml = cassandra_yaml(Ports { client: 7, inner: 8 });
+        let yaml = cassandra_yaml(&Node::alone(Ports { client: 7, inner: 8 }));
         for line in yaml.lines().filter(|line| line.contains("address:") || line.contains("seeds:")) {
             assert!(line.contains("127.0.0.1"), "{line}");
         }

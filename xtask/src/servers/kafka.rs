@@ -6,7 +6,7 @@ use super::state;
 use crate::say;
 use anyhow::{Context, Result, bail};
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -25,22 +25,64 @@ const LOGGING: &str = r#"<Configuration status="WARN">
 </Configuration>
 "#;
 
+/// One node of a Kafka.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) id: u32,
+    pub(crate) address: Ipv4Addr,
+    pub(crate) ports: Ports,
+    /// All controllers as `ID@HOST:PORT`, commas between; whether it is one of them.
+    pub(crate) voters: String,
+    pub(crate) is_controller: bool,
+    pub(crate) rack: Option<String>,
+    /// Copies of topics that say nothing, and how many of them must have a record.
+    pub(crate) copies: u32,
+    pub(crate) copies_min: u32,
+    /// Without a heartbeat for this long it is dead to the controllers.
+    pub(crate) session_ms: u32,
+    pub(crate) heap_mb: u32,
+}
+
+impl Node {
+    /// The only one.
+    pub(crate) fn alone(ports: Ports) -> Node {
+        Node {
+            id: 1,
+            address: Ipv4Addr::LOCALHOST,
+            ports,
+            voters: format!("1@127.0.0.1:{}", ports.inner),
+            is_controller: true,
+            rack: None,
+            copies: 1,
+            copies_min: 1,
+            // A killed broker may come back once the controller has given up on it: within 3 s, not 9.
+            session_ms: 3_000,
+            heap_mb: 512,
+        }
+    }
+}
+
 /// Writes the configuration, formats an empty data folder, and says how to start.
-pub(super) fn prepare(site: &Site, ports: Ports) -> Result<Launch> {
+pub(crate) fn prepare(site: &Site, node: &Node) -> Result<Launch> {
     let data = site.dir.join("data");
     state::make_dir(&data)?;
-    let properties = site.configure("server.properties", &server_properties(&data, ports))?;
+    let properties = site.configure("server.properties", &server_properties(&data, node))?;
     site.configure("log4j2.xml", LOGGING)?;
     if !data.join("meta.properties").exists() {
         format_storage(site, &properties)?;
     }
-    Ok(site.launch(&["-Xms256m", "-Xmx512m", IPV4], &["kafka.Kafka", &properties]))
+    let heap = [format!("-Xms{}m", node.heap_mb / 2), format!("-Xmx{}m", node.heap_mb)];
+    // One of many on a machine: threads and compilers of the JVM cost more than they gain.
+    let small = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"];
+    let small = if node.copies > 1 { &small[..] } else { &[] };
+    let jvm: Vec<&str> = heap.iter().map(String::as_str).chain([IPV4]).chain(small.iter().copied()).collect();
+    Ok(site.launch(&jvm, &["kafka.Kafka", &properties]))
 }
 
 /// Whether the broker answers a metadata request and lists itself, which it does once the
 /// controller lets clients in.
-pub(super) fn answers(port: u16) -> Result<bool> {
-    let mut stream = TcpStream::connect_timeout(&(Ipv4Addr::LOCALHOST, port).into(), PROBE_TIMEOUT)?;
+pub(crate) fn answers(at: SocketAddr) -> Result<bool> {
+    let mut stream = TcpStream::connect_timeout(&at, PROBE_TIMEOUT)?;
     stream.set_read_timeout(Some(PROBE_TIMEOUT))?;
     stream.set_write_timeout(Some(PROBE_TIMEOUT))?;
     stream.write_all(&metadata_request())?;
@@ -48,7 +90,7 @@ pub(super) fn answers(port: u16) -> Result<bool> {
     stream.read_exact(&mut length)?;
     let length = i32::from_be_bytes(length);
     if !(0..=FRAME_BYTES_MAX).contains(&length) {
-        bail!("port {port} does not speak Kafka's protocol");
+        bail!("{at} does not speak Kafka's protocol");
     }
     let mut body = vec![0; usize::try_from(length)?];
     stream.read_exact(&mut body)?;
@@ -75,15 +117,22 @@ fn brokers_listed(body: &[u8]) -> i32 {
     body.get(8..12).and_then(|count| count.try_into().ok()).map_or(0, i32::from_be_bytes)
 }
 
-fn server_properties(data: &Path, Ports { client, inner }: Ports) -> String {
+fn server_properties(data: &Path, node: &Node) -> String {
+    let Node { id, address, ports: Ports { client, inner }, voters, .. } = node;
+    let Node { copies, copies_min, session_ms, .. } = node;
+    let (roles, controller) = match node.is_controller {
+        true => ("broker,controller", format!(",CONTROLLER://{address}:{inner}")),
+        false => ("broker", String::new()),
+    };
+    let rack = node.rack.as_ref().map(|rack| format!("broker.rack={rack}\n")).unwrap_or_default();
     format!(
-        "process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{inner}
+        "process.roles={roles}
+node.id={id}
+{rack}controller.quorum.voters={voters}
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
-listeners=PLAINTEXT://127.0.0.1:{client},CONTROLLER://127.0.0.1:{inner}
-advertised.listeners=PLAINTEXT://127.0.0.1:{client}
+listeners=PLAINTEXT://{address}:{client}{controller}
+advertised.listeners=PLAINTEXT://{address}:{client}
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
 log.dirs={data}
 
@@ -91,18 +140,18 @@ log.dirs={data}
 auto.create.topics.enable=false
 unclean.leader.election.enable=false
 
-# One broker: internal topics have one copy, and few partitions so that a start is quick.
-default.replication.factor=1
-offsets.topic.replication.factor=1
+# Few partitions of internal topics, so that a start is quick.
+default.replication.factor={copies}
+min.insync.replicas={copies_min}
+offsets.topic.replication.factor={copies}
 offsets.topic.num.partitions=8
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
+transaction.state.log.replication.factor={copies}
+transaction.state.log.min.isr={copies_min}
 transaction.state.log.num.partitions=4
-share.coordinator.state.topic.replication.factor=1
-share.coordinator.state.topic.min.isr=1
+share.coordinator.state.topic.replication.factor={copies}
+share.coordinator.state.topic.min.isr={copies_min}
 
-# A killed broker may come back once the controller has given up on it: within 3 s, not 9.
-broker.session.timeout.ms=3000
+broker.session.timeout.ms={session_ms}
 broker.heartbeat.interval.ms=500
 
 # Groups form at once and may notice a dead member within seconds.

@@ -13,29 +13,29 @@ const CANDIDATES_MAX: u16 = 100;
 
 /// The ports of one server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Ports {
+pub(crate) struct Ports {
     /// Where clients connect.
-    pub(super) client: u16,
+    pub(crate) client: u16,
     /// Kafka's controller, Cassandra's storage port; always the one after `client`.
-    pub(super) inner: u16,
+    pub(crate) inner: u16,
 }
 
 impl Ports {
     /// The pair that begins at a client port.
-    pub(super) fn at(client: u16) -> Result<Ports> {
+    pub(crate) fn at(client: u16) -> Result<Ports> {
         let inner = client.checked_add(1).context("port 65535 leaves no room for the second port")?;
         Ok(Ports { client, inner })
     }
 
     /// The first of this pair that something else listens on.
-    pub(super) fn taken(self) -> Option<u16> {
+    pub(crate) fn taken(self) -> Option<u16> {
         [self.client, self.inner]
             .into_iter()
             .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_err())
     }
 
     /// The pair at `default`, or the next one that is neither in use nor kept by another run.
-    pub(super) fn pick(default: u16, kept: &BTreeSet<u16>) -> Result<Ports> {
+    pub(crate) fn pick(default: u16, kept: &BTreeSet<u16>) -> Result<Ports> {
         for candidate in 0..CANDIDATES_MAX {
             let ports = Ports::at(default + candidate * STEP)?;
             if ports.taken().is_none() && !kept.contains(&ports.client) {
@@ -49,7 +49,7 @@ impl Ports {
 }
 
 /// The client ports that other runs keep, running or not.
-pub(super) fn kept<'a>(states: impl Iterator<Item = &'a State>) -> BTreeSet<u16> {
+pub(crate) fn kept<'a>(states: impl Iterator<Item = &'a State>) -> BTreeSet<u16> {
     states.flat_map(|state| [state.kafka.ports.client, state.cassandra.ports.client]).collect()
 }
 

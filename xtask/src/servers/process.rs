@@ -18,18 +18,18 @@ const KILL_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Where one server lives.
 #[derive(Debug)]
-pub(super) struct Site {
+pub(crate) struct Site {
     /// Path of the `java` program.
-    pub(super) java: PathBuf,
+    pub(crate) java: PathBuf,
     /// Folder of its jars.
-    pub(super) jars: PathBuf,
+    pub(crate) jars: PathBuf,
     /// Its folder in the run: configuration, data and log.
-    pub(super) dir: PathBuf,
+    pub(crate) dir: PathBuf,
 }
 
 impl Site {
     /// Writes a file of the configuration folder, which leads the class path; returns its path.
-    pub(super) fn configure(&self, name: &str, text: &str) -> Result<String> {
+    pub(crate) fn configure(&self, name: &str, text: &str) -> Result<String> {
         let conf = self.dir.join("conf");
         state::make_dir(&conf)?;
         let path = conf.join(name);
@@ -38,22 +38,23 @@ impl Site {
     }
 
     /// How to run a main class of the jars.
-    pub(super) fn launch(&self, jvm: &[&str], main: &[&str]) -> Launch {
+    pub(crate) fn launch(&self, jvm: &[&str], main: &[&str]) -> Launch {
         let class_path = format!("{}:{}/*", self.dir.join("conf").display(), self.jars.display());
         let jvm = jvm.iter().copied().chain(["-cp", &class_path]).map(str::to_owned).collect();
         let main = main.iter().map(|arg| (*arg).to_owned()).collect();
-        Launch { java: self.java.clone(), jvm, main, dir: self.dir.clone(), log: self.log() }
+        let (java, dir) = (self.java.clone(), self.dir.clone());
+        Launch { java, jvm, main, dir, log: self.log(), network: None }
     }
 
     /// Where its output goes.
-    pub(super) fn log(&self) -> PathBuf {
+    pub(crate) fn log(&self) -> PathBuf {
         self.dir.join("server.log")
     }
 }
 
 /// What to run: a JVM main class with its arguments.
 #[derive(Debug)]
-pub(super) struct Launch {
+pub(crate) struct Launch {
     java: PathBuf,
     /// Options before the main class.
     jvm: Vec<String>,
@@ -61,12 +62,14 @@ pub(super) struct Launch {
     main: Vec<String>,
     dir: PathBuf,
     log: PathBuf,
+    /// The network namespace to run in.
+    network: Option<PathBuf>,
 }
 
 /// A started process, as written to the state file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Identity {
-    pub(super) pid: i32,
+pub(crate) struct Identity {
+    pub(crate) pid: i32,
     /// Clock ticks between boot and the start of the process.
     started_ticks: u64,
     /// An argument no other process has.
@@ -74,8 +77,13 @@ pub(super) struct Identity {
 }
 
 impl Launch {
+    /// Runs it in a network namespace.
+    pub(crate) fn within(self, network: PathBuf) -> Launch {
+        Launch { network: Some(network), ..self }
+    }
+
     /// The command that runs in the foreground, for tools that end by themselves.
-    pub(super) fn command(&self) -> Command {
+    pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.java);
         command.args(&self.jvm).args(&self.main).current_dir(&self.dir).env_remove("CLASSPATH");
         command
@@ -83,13 +91,18 @@ impl Launch {
 
     /// Starts the process in a session of its own, so that neither the end of this task nor a
     /// terminal's signals reach it.
-    pub(super) fn start(&self, marker: &str) -> Result<Identity> {
+    pub(crate) fn start(&self, marker: &str) -> Result<Identity> {
         let log = OpenOptions::new()
             .create(true)
             .append(true)
             .open(&self.log)
             .with_context(|| format!("opening the log {}", self.log.display()))?;
-        let child = Command::new("setsid")
+        let mut enter = Command::new("setsid");
+        if let Some(network) = &self.network {
+            // It becomes the program: the process id stays.
+            enter.arg("nsenter").arg(format!("--net={}", network.display()));
+        }
+        let child = enter
             .arg(&self.java)
             .args(&self.jvm)
             .arg(marker)
@@ -102,17 +115,22 @@ impl Launch {
             .spawn()
             .context("starting `setsid java`: is util-linux installed?")?;
         let pid = i32::try_from(child.id()).context("a process id beyond 31 bits")?;
-        let stat = Stat::read(pid).with_context(|| format!("process {pid} ended at once"))?;
-        Ok(Identity { pid, started_ticks: stat.started_ticks, marker: marker.to_owned() })
+        Identity::of(pid, marker.to_owned())
     }
 }
 
 impl Identity {
+    /// Of a process that was just started.
+    pub(crate) fn of(pid: i32, marker: String) -> Result<Identity> {
+        let stat = Stat::read(pid).with_context(|| format!("process {pid} ended at once"))?;
+        Ok(Identity { pid, started_ticks: stat.started_ticks, marker })
+    }
+
     /// Whether this very process still runs. One that ended but was not yet reaped does not.
     ///
     /// The command line is empty for an instant after the start, and again while a killed process
     /// loses its threads; the other two marks decide then.
-    pub(super) fn alive(&self) -> bool {
+    pub(crate) fn alive(&self) -> bool {
         let present =
             Stat::read(self.pid).is_some_and(|stat| stat.started_ticks == self.started_ticks && !stat.ended);
         present
@@ -123,7 +141,7 @@ impl Identity {
 
     /// Asks the process to end and gives it `grace` before killing it. Does nothing to a process
     /// that is gone or is another one.
-    pub(super) fn end(&self, grace: Duration) -> Result<()> {
+    pub(crate) fn end(&self, grace: Duration) -> Result<()> {
         if self.signal(Signal::TERM)? && !self.wait_gone(grace) {
             self.kill()?;
         }
@@ -131,11 +149,16 @@ impl Identity {
     }
 
     /// Kills the process without warning and waits until it is gone.
-    pub(super) fn kill(&self) -> Result<()> {
+    pub(crate) fn kill(&self) -> Result<()> {
         if self.signal(Signal::KILL)? && !self.wait_gone(KILL_WAIT_MAX) {
             bail!("process {} is still there {KILL_WAIT_MAX:?} after SIGKILL", self.pid);
         }
         Ok(())
+    }
+
+    /// Stops the process where it stands, or lets it go on.
+    pub(crate) fn freeze(&self, still: bool) -> Result<bool> {
+        self.signal(if still { Signal::STOP } else { Signal::CONT })
     }
 
     /// Sends a signal if the process is still the one that was started; says whether it was.
@@ -190,7 +213,7 @@ impl Stat {
 }
 
 /// The last lines of a log, for an error message.
-pub(super) fn tail(log: &Path, lines_max: usize) -> String {
+pub(crate) fn tail(log: &Path, lines_max: usize) -> String {
     let text = fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(lines_max)..].join("\n")

@@ -14,6 +14,7 @@ use super::ports::Ports;
 use super::process::Identity;
 use crate::workspace;
 use anyhow::{Context, Result};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
@@ -26,39 +27,39 @@ const CACHE_DEFAULT: &str = ".servers";
 
 /// One pair of servers: their ports and, once started, their processes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct State {
-    pub(super) kafka: Server,
-    pub(super) cassandra: Server,
+pub(crate) struct State {
+    pub(crate) kafka: Server,
+    pub(crate) cassandra: Server,
 }
 
 /// One server of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Server {
-    pub(super) ports: Ports,
-    pub(super) process: Option<Identity>,
+pub(crate) struct Server {
+    pub(crate) ports: Ports,
+    pub(crate) process: Option<Identity>,
 }
 
 impl Server {
     /// A server that was never started.
-    pub(super) fn new(ports: Ports) -> Server {
+    pub(crate) fn new(ports: Ports) -> Server {
         Server { ports, process: None }
     }
 
     /// The process, if it still runs.
-    pub(super) fn running(&self) -> Option<&Identity> {
+    pub(crate) fn running(&self) -> Option<&Identity> {
         self.process.as_ref().filter(|process| process.alive())
     }
 }
 
 impl State {
-    pub(super) fn server(&self, kind: Kind) -> &Server {
+    pub(crate) fn server(&self, kind: Kind) -> &Server {
         match kind {
             Kind::Kafka => &self.kafka,
             Kind::Cassandra => &self.cassandra,
         }
     }
 
-    pub(super) fn server_mut(&mut self, kind: Kind) -> &mut Server {
+    pub(crate) fn server_mut(&mut self, kind: Kind) -> &mut Server {
         match kind {
             Kind::Kafka => &mut self.kafka,
             Kind::Cassandra => &mut self.cassandra,
@@ -67,7 +68,7 @@ impl State {
 }
 
 /// The folder of jars and runs.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Cache(PathBuf);
 
 impl Cache {
@@ -102,7 +103,7 @@ impl Cache {
     }
 
     /// The states of all runs in this cache but one.
-    pub(super) fn other_states(&self, run: &Run) -> Vec<State> {
+    pub(crate) fn other_states(&self, run: &Run) -> Vec<State> {
         let dirs = fs::read_dir(self.join("runs")).into_iter().flatten().flatten();
         let others = dirs.map(|entry| Run(entry.path())).filter(|other| other.0 != run.0);
         others.filter_map(|other| other.load().ok().flatten()).collect()
@@ -111,11 +112,11 @@ impl Cache {
 
 /// The folder of one pair of servers.
 #[derive(Debug)]
-pub(super) struct Run(PathBuf);
+pub(crate) struct Run(PathBuf);
 
 impl Run {
     /// Opens the run folder `dir`, or the one of this checkout.
-    pub(super) fn open(cache: &Cache, dir: Option<&Path>) -> Result<Run> {
+    pub(crate) fn open(cache: &Cache, dir: Option<&Path>) -> Result<Run> {
         let dir = match dir {
             Some(dir) => std::path::absolute(dir).context("the current folder is gone")?,
             None => cache.run_dir()?,
@@ -125,17 +126,17 @@ impl Run {
     }
 
     /// A path inside the run folder.
-    pub(super) fn join(&self, name: &str) -> PathBuf {
+    pub(crate) fn join(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
     /// Waits for the run and holds it until the returned file is dropped.
-    pub(super) fn lock(&self) -> Result<File> {
+    pub(crate) fn lock(&self) -> Result<File> {
         lock(&self.join("lock"))
     }
 
     /// Reads the state; `None` when nothing was started here.
-    pub(super) fn load(&self) -> Result<Option<State>> {
+    pub(crate) fn load<T: DeserializeOwned>(&self) -> Result<Option<T>> {
         let path = self.state_path();
         match fs::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes).map(Some).with_context(|| {
@@ -147,7 +148,7 @@ impl Run {
     }
 
     /// Writes the state so that a reader sees the old or the new one, never half of it.
-    pub(super) fn save(&self, state: &State) -> Result<()> {
+    pub(crate) fn save(&self, state: &impl Serialize) -> Result<()> {
         let path = self.state_path();
         let half = self.join("state.json.new");
         let bytes = serde_json::to_vec_pretty(state).context("encoding the state")?;
@@ -156,10 +157,15 @@ impl Run {
     }
 
     /// Removes data and state. Logs stay until the next start.
-    pub(super) fn clear(&self) -> Result<()> {
+    pub(crate) fn clear(&self) -> Result<()> {
         for kind in Kind::ALL {
             remove_dir(&self.join(kind.name()).join("data"))?;
         }
+        self.forget()
+    }
+
+    /// Removes the state alone.
+    pub(crate) fn forget(&self) -> Result<()> {
         remove_file(&self.state_path())
     }
 
@@ -169,7 +175,7 @@ impl Run {
 }
 
 /// Makes a folder and those above it.
-pub(super) fn make_dir(dir: &Path) -> Result<()> {
+pub(crate) fn make_dir(dir: &Path) -> Result<()> {
     fs::create_dir_all(dir).with_context(|| format!("making the folder {}", dir.display()))
 }
 
@@ -184,7 +190,7 @@ pub(crate) fn remove_dir(dir: &Path) -> Result<()> {
 }
 
 /// Removes a file if it is there.
-pub(super) fn remove_file(path: &Path) -> Result<()> {
+pub(crate) fn remove_file(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
             Err(error).with_context(|| format!("removing {}", path.display()))
@@ -207,7 +213,7 @@ mod tests {
     fn a_saved_state_is_read_back_and_cleared() {
         let dir = tempfile::tempdir().unwrap();
         let run = Run(dir.path().to_owned());
-        assert_eq!(run.load().unwrap(), None);
+        assert_eq!(run.load::<State>().unwrap(), None);
         let state = State {
             kafka: Server::new(Ports::at(19_092).unwrap()),
             cassandra: Server::new(Ports::at(19_042).unwrap()),
@@ -215,7 +221,7 @@ mod tests {
         run.save(&state).unwrap();
         assert_eq!(run.load().unwrap(), Some(state));
         run.clear().unwrap();
-        assert_eq!(run.load().unwrap(), None);
+        assert_eq!(run.load::<State>().unwrap(), None);
         run.clear().unwrap();
     }
 
@@ -224,6 +230,6 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let run = Run(dir.path().to_owned());
         fs::write(run.state_path(), "{").unwrap();
-        assert!(format!("{:#}", run.load().unwrap_err()).contains("state.json is damaged"));
+        assert!(format!("{:#}", run.load::<State>().unwrap_err()).contains("state.json is damaged"));
     }
 }

@@ -1,0 +1,278 @@
+//! `cargo xtask cluster`: three data centres on one machine, with six Kafka brokers and five Cassandra nodes, and a network
+//! between them whose delay, loss and cuts can be changed while it runs.
+//!
+//! ```text
+//!   home 10.77.0.1      producers, handlers, whoever looks on
+//!     |
+//!   router ---- dc1 10.77.1.x   kafka-1 (also controller), kafka-2, cassandra-1, cassandra-2
+//!     |  \----- dc2 10.77.2.x   kafka-3 (also controller), kafka-4, cassandra-3, cassandra-4
+//!     \-------- dc3 10.77.3.x   kafka-5 (also controller), kafka-6, cassandra-5
+//! ```
+//!
+//! Each data centre is a network namespace. Every packet between two of them goes through the router, a process of this
+//! program. All of it outlives the command that started it, until `down`. Linux and root only.
+
+mod link;
+mod network;
+mod plan;
+mod router;
+mod servers;
+mod state;
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::{Args, Subcommand};
+
+use crate::say;
+use crate::servers::state::Cache;
+use link::{Link, Wan};
+use plan::Place;
+use state::{Cluster, State};
+
+/// What to do with the cluster.
+#[derive(Debug, Args)]
+#[command(after_help = "Example, a data centre lost and back again:\n  \
+cargo xtask cluster up\n  cargo xtask cluster lose dc2\n  cargo xtask cluster status\n  \
+cargo xtask cluster heal dc2\n  cargo xtask cluster down")]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Make the data centres and start all servers; print how they are reached
+    Up {
+        /// The network between data centres
+        #[arg(long, value_enum, default_value = "wide")]
+        wan: Wan,
+    },
+    /// End everything and remove its data
+    Down,
+    /// Who answers, and the network; exit code 1 unless all answer
+    Status,
+    /// Change the network between two places (home, dc1, dc2, dc3), both ways
+    Link(link::Wanted),
+    /// No packet in or out of these data centres
+    Cut { dcs: Vec<Place> },
+    /// Packets in and out of these data centres again
+    Open { dcs: Vec<Place> },
+    /// SIGKILL servers (kafka-1, cassandra-3, … or all of a data centre: dc2), keeping their data
+    Kill { names: Vec<String> },
+    /// End servers in good order, keeping their data
+    Stop { names: Vec<String> },
+    /// Start servers again, with their data
+    Start { names: Vec<String> },
+    /// SIGSTOP servers
+    Freeze { names: Vec<String> },
+    /// SIGCONT servers
+    Thaw { names: Vec<String> },
+    /// Lose data centres whole: cut them off and kill their servers
+    Lose { dcs: Vec<Place> },
+    /// Get lost data centres back: start their servers and open the network
+    Heal { dcs: Vec<Place> },
+    /// The process that carries packets
+    #[command(hide = true)]
+    Router(router::Options),
+}
+
+/// Runs `cargo xtask cluster`.
+pub(crate) fn run(options: Options) -> Result<ExitCode> {
+    if let Action::Router(options) = options.action {
+        return router::run(&options).map(|()| ExitCode::SUCCESS);
+    }
+    possible()?;
+    let cluster = Cluster::open(&Cache::open()?)?;
+    match options.action {
+        Action::Up { wan } => up(&cluster, wan)?,
+        Action::Down => down(&cluster)?,
+        Action::Status => return status(&cluster),
+        Action::Link(wanted) => tell_links(&router::ask(&cluster.socket(), &wanted.changes(&cluster)?)?)?,
+        Action::Cut { dcs } => reach(&cluster, &dcs, false)?,
+        Action::Open { dcs } => reach(&cluster, &dcs, true)?,
+        Action::Kill { names } => each(&cluster, &names, servers::kill)?,
+        Action::Stop { names } => each(&cluster, &names, servers::stop)?,
+        Action::Start { names } => start(&cluster, &named(&names)?)?,
+        Action::Freeze { names } => each(&cluster, &names, |state, name| servers::freeze(state, name, true))?,
+        Action::Thaw { names } => each(&cluster, &names, |state, name| servers::freeze(state, name, false))?,
+        Action::Lose { dcs } => {
+            reach(&cluster, &dcs, false)?;
+            each(&cluster, &words(&dcs), servers::kill)?;
+        }
+        Action::Heal { dcs } => {
+            reach(&cluster, &dcs, true)?;
+            start(&cluster, &named(&words(&dcs))?)?;
+        }
+        Action::Router(_) => {}
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn possible() -> Result<()> {
+    let instead = "`cargo xtask servers up` starts one Kafka and one Cassandra anywhere";
+    if !cfg!(target_os = "linux") {
+        bail!("data centres on one machine are network namespaces, which are Linux's; {instead}");
+    }
+    ensure!(
+        rustix::process::geteuid().is_root(),
+        "making network namespaces needs root: run it as root, or with sudo; {instead}"
+    );
+    ensure!(std::path::Path::new("/dev/net/tun").exists(), "there is no /dev/net/tun here; {instead}");
+    Ok(())
+}
+
+fn up(cluster: &Cluster, wan: Wan) -> Result<()> {
+    let _held = cluster.lock()?;
+    if let Some(state) = cluster.load()?
+        && !state.router_runs()
+    {
+        say::line("what is left of an earlier cluster is removed");
+        clear(cluster, &state)?;
+    }
+    let mut state = match cluster.load()? {
+        Some(state) => state,
+        None => make(cluster, wan)?,
+    };
+    servers::start(cluster, &mut state, &plan::names())?;
+    let addresses = plan::addresses();
+    say::data(format_args!("KAFKA={}\nCASSANDRA={}", addresses.kafka, addresses.cassandra))?;
+    for place in Place::ALL {
+        let word = place.word().to_uppercase();
+        say::data(format_args!("NET_{word}={}", cluster.namespace(place).path().display()))?;
+    }
+    Ok(())
+}
+
+/// The network, without servers yet. Nothing of it stays when it cannot be made whole.
+fn make(cluster: &Cluster, wan: Wan) -> Result<State> {
+    let made = (|| {
+        for place in Place::ALL {
+            cluster.namespace(place).make(&plan::hosts(place))?;
+        }
+        let router = router::start(cluster)?;
+        let state = State { router, servers: std::collections::BTreeMap::new() };
+        cluster.save(&state)?;
+        router::ask(&cluster.socket(), &wan.changes())?;
+        Ok(state)
+    })();
+    if made.is_err() {
+        for place in Place::ALL {
+            cluster.namespace(place).remove()?;
+        }
+    }
+    made
+}
+
+fn down(cluster: &Cluster) -> Result<()> {
+    let _held = cluster.lock()?;
+    match cluster.load()? {
+        Some(state) => clear(cluster, &state),
+        None => {
+            say::line("no cluster");
+            Ok(())
+        }
+    }
+}
+
+fn clear(cluster: &Cluster, state: &State) -> Result<()> {
+    for name in state.servers.keys() {
+        servers::kill(state, name)?;
+    }
+    state.router.kill()?;
+    for place in Place::ALL {
+        cluster.namespace(place).remove()?;
+    }
+    cluster.clear()
+}
+
+/// The servers that names stand for: their own, or all of a data centre.
+fn named(names: &[String]) -> Result<Vec<String>> {
+    ensure!(!names.is_empty(), "name servers (kafka-1, cassandra-1, …) or data centres (dc1, …)");
+    let mut found = BTreeSet::new();
+    for name in names {
+        let of: Vec<String> = plan::names()
+            .into_iter()
+            .filter(|server| server == name || plan::place(server).is_some_and(|place| place.word() == name))
+            .collect();
+        ensure!(
+            !of.is_empty(),
+            "no server or data centre is named {name:?}; there are {}, dc1, dc2 and dc3",
+            plan::names().join(", ")
+        );
+        found.extend(of);
+    }
+    Ok(found.into_iter().collect())
+}
+
+fn words(dcs: &[Place]) -> Vec<String> {
+    dcs.iter().map(|dc| dc.word().to_owned()).collect()
+}
+
+fn loaded(cluster: &Cluster) -> Result<State> {
+    let state = cluster.load()?.context("there is no cluster: `cargo xtask cluster up` makes one")?;
+    ensure!(state.router_runs(), "the cluster's router has ended: `cargo xtask cluster up` makes it anew");
+    Ok(state)
+}
+
+/// Does something to servers, all at once.
+fn each(cluster: &Cluster, names: &[String], act: fn(&State, &str) -> Result<()>) -> Result<()> {
+    let _held = cluster.lock()?;
+    let (state, names) = (loaded(cluster)?, named(names)?);
+    std::thread::scope(|scope| {
+        let state = &state;
+        let acts: Vec<_> = names.iter().map(|name| scope.spawn(move || act(state, name))).collect();
+        acts.into_iter().try_for_each(|act| act.join().unwrap_or_else(|_| bail!("a thread panicked")))
+    })
+}
+
+fn start(cluster: &Cluster, names: &[String]) -> Result<()> {
+    let _held = cluster.lock()?;
+    let mut state = loaded(cluster)?;
+    servers::start(cluster, &mut state, names)
+}
+
+/// Cuts data centres off from all other places, or opens every way to them. What each way is like stays.
+fn reach(cluster: &Cluster, dcs: &[Place], open: bool) -> Result<()> {
+    ensure!(!dcs.is_empty(), "name data centres: dc1, dc2, dc3");
+    loaded(cluster)?;
+    let is_of = |link: &Link| dcs.contains(&link.from) || dcs.contains(&link.to);
+    let links = router::ask(&cluster.socket(), &[])?;
+    let changes: Vec<Link> =
+        links.into_iter().filter(is_of).map(|link| Link { cut: !open, ..link }).collect();
+    router::ask(&cluster.socket(), &changes)?;
+    say::line(format_args!(
+        "{} {}",
+        words(dcs).join(", "),
+        if open { "can be reached" } else { "is cut off" }
+    ));
+    Ok(())
+}
+
+fn status(cluster: &Cluster) -> Result<ExitCode> {
+    let Some(state) = cluster.load()? else {
+        say::line("no cluster");
+        return Ok(ExitCode::FAILURE);
+    };
+    let mut all = state.router_runs();
+    for name in plan::names() {
+        let answers = servers::answers(cluster, &name);
+        let runs = state.running(&name);
+        all &= answers;
+        let word = match (runs, answers) {
+            (_, true) => "answers",
+            (Some(_), false) => "runs and does not answer",
+            (None, false) => "does not run",
+        };
+        say::data(format_args!("{name} {} {word}", plan::address(&name)))?;
+    }
+    if state.router_runs() {
+        tell_links(&router::ask(&cluster.socket(), &[])?)?;
+    }
+    Ok(if all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn tell_links(links: &[Link]) -> Result<()> {
+    links.iter().filter(|link| link.from != link.to).try_for_each(say::data)
+}

@@ -1,0 +1,168 @@
+//! The servers of the cluster: started in their data centre, asked whether they answer, ended.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::plan::{self, CASSANDRA_PORT, KAFKA_PORT};
+use super::state::{Cluster, State};
+use crate::servers::ports::Ports;
+use crate::servers::process::{self, Launch, Site};
+use crate::servers::{cassandra, jars, kafka, state as files};
+use crate::{packages, say};
+
+/// Eleven Java machines on two cores take their time.
+const READY_WAIT_MAX: Duration = Duration::from_secs(300);
+const READY_POLL: Duration = Duration::from_millis(200);
+const STOP_GRACE: Duration = Duration::from_secs(60);
+const LOG_TAIL_LINES: usize = 20;
+/// Copies of a topic: one in each data centre, as brokers are placed by rack. Two of them must have a record.
+const COPIES: (u32, u32) = (3, 2);
+/// A lost broker's partitions get other leaders after this.
+const SESSION_MS: u32 = 6_000;
+
+/// Starts those that do not run, and waits until all of them answer.
+pub(super) fn start(cluster: &Cluster, state: &mut State, names: &[String]) -> Result<()> {
+    let absent: Vec<&String> = names.iter().filter(|name| state.running(name).is_none()).collect();
+    let sites = {
+        let _held = cluster.cache.lock()?;
+        absent.iter().map(|name| site(cluster, name)).collect::<Result<Vec<Site>>>()?
+    };
+    let launches = prepare(cluster, &absent, &sites)?;
+    for ((name, site), launch) in absent.iter().zip(&sites).zip(launches) {
+        if !site.dir.join("started").exists() {
+            files::remove_file(&site.log())?;
+        }
+        let marker = format!("-Ddueline.cluster.run={}", site.dir.display());
+        let process = launch.start(&marker)?;
+        say::line(format_args!("{name} starts as process {}, log {}", process.pid, site.log().display()));
+        state.servers.insert((*name).clone(), process);
+        cluster.save(state)?;
+    }
+    names.iter().try_for_each(|name| wait_ready(cluster, state, name))
+}
+
+/// Formatting takes a Java machine each: two at a time.
+fn prepare(cluster: &Cluster, names: &[&String], sites: &[Site]) -> Result<Vec<Launch>> {
+    let mut launches = Vec::new();
+    for (names, sites) in names.chunks(2).zip(sites.chunks(2)) {
+        let both: Result<Vec<Launch>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = names
+                .iter()
+                .zip(sites)
+                .map(|(name, site)| scope.spawn(move || prepared(cluster, name, site)))
+                .collect();
+            threads.into_iter().map(|one| one.join().unwrap_or_else(|_| bail!("a thread panicked"))).collect()
+        });
+        launches.extend(both?);
+    }
+    Ok(launches)
+}
+
+fn site(cluster: &Cluster, name: &str) -> Result<Site> {
+    let bundle = if plan::is_kafka(name) { &jars::KAFKA } else { &jars::CASSANDRA };
+    let (java, jars) = (packages::java()?, jars::ensure(&cluster.cache, bundle)?);
+    let dir = cluster.join(name);
+    files::make_dir(&dir)?;
+    Ok(Site { java, jars, dir })
+}
+
+fn prepared(cluster: &Cluster, name: &str, site: &Site) -> Result<Launch> {
+    let place = plan::place(name).context("a server of the plan")?;
+    let std::net::IpAddr::V4(address) = plan::address(name).ip() else { bail!("addresses are IPv4") };
+    let launch = if plan::is_kafka(name) {
+        kafka::prepare(site, &broker(name, address, place.word()))?
+    } else {
+        cassandra::prepare(site, &node(name, address, place.word()))?
+    };
+    Ok(launch.within(cluster.namespace(place).path()))
+}
+
+fn firsts(kind: &str) -> impl Iterator<Item = String> {
+    plan::names().into_iter().filter(move |name| name.starts_with(kind) && plan::is_first(name))
+}
+
+fn broker(name: &str, address: std::net::Ipv4Addr, dc: &str) -> kafka::Node {
+    let ports = Ports { client: KAFKA_PORT, inner: KAFKA_PORT + 1 };
+    let voter =
+        |name: String| format!("{}@{}:{}", plan::number(&name), plan::address(&name).ip(), ports.inner);
+    kafka::Node {
+        id: plan::number(name),
+        address,
+        ports,
+        voters: firsts("kafka").map(voter).collect::<Vec<_>>().join(","),
+        is_controller: plan::is_first(name),
+        rack: Some(dc.to_owned()),
+        copies: COPIES.0,
+        copies_min: COPIES.1,
+        session_ms: SESSION_MS,
+        heap_mb: 300,
+    }
+}
+
+fn node(name: &str, address: std::net::Ipv4Addr, dc: &str) -> cassandra::Node {
+    let ports = Ports { client: CASSANDRA_PORT, inner: 7_000 };
+    let seed = |name: String| format!("{}:{}", plan::address(&name).ip(), ports.inner);
+    cassandra::Node {
+        cluster: "dueline-cluster",
+        address,
+        ports,
+        seeds: firsts("cassandra").map(seed).collect::<Vec<_>>().join(","),
+        dc: dc.to_owned(),
+        rack: format!("r{}", plan::number(name)),
+        jvm: &["-Xms400m", "-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
+    }
+}
+
+/// Whether a server answers in its data centre. A node also has to know of all others.
+pub(super) fn answers(cluster: &Cluster, name: &str) -> bool {
+    let Some(place) = plan::place(name) else { return false };
+    let at = plan::address(name);
+    let others = plan::names().iter().filter(|other| !plan::is_kafka(other) && *other != name).count() as u64;
+    let answer = cluster.namespace(place).within(|| match plan::is_kafka(name) {
+        true => kafka::answers(at),
+        false => Ok(cassandra::answers(at)? && cassandra::peers(at)? >= others),
+    });
+    answer.unwrap_or(false)
+}
+
+fn wait_ready(cluster: &Cluster, state: &State, name: &str) -> Result<()> {
+    let log = cluster.join(name).join("server.log");
+    let begun = Instant::now();
+    while !answers(cluster, name) {
+        let tail = || process::tail(&log, LOG_TAIL_LINES);
+        if state.running(name).is_none() {
+            bail!("{name} ended while starting; its log ends with:\n{}", tail());
+        }
+        if begun.elapsed() > READY_WAIT_MAX {
+            bail!("{name} does not answer after {READY_WAIT_MAX:?}; its log ends with:\n{}", tail());
+        }
+        std::thread::sleep(READY_POLL);
+    }
+    say::line(format_args!("{name} answers on {}", plan::address(name)));
+    Ok(())
+}
+
+/// Kills a server, if it runs.
+pub(super) fn kill(state: &State, name: &str) -> Result<()> {
+    match state.running(name) {
+        Some(process) => process.kill().map(|()| say::line(format_args!("{name} killed"))),
+        None => Ok(()),
+    }
+}
+
+/// Ends a server in good order, if it runs.
+pub(super) fn stop(state: &State, name: &str) -> Result<()> {
+    match state.running(name) {
+        Some(process) => process.end(STOP_GRACE).map(|()| say::line(format_args!("{name} ended"))),
+        None => Ok(()),
+    }
+}
+
+/// Stops a server where it stands, or lets it go on.
+pub(super) fn freeze(state: &State, name: &str, still: bool) -> Result<()> {
+    let process = state.running(name).with_context(|| format!("{name} does not run"))?;
+    process.freeze(still)?;
+    say::line(format_args!("{name} {}", if still { "stands still" } else { "goes on" }));
+    Ok(())
+}
