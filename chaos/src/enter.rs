@@ -24,19 +24,15 @@ pub(crate) struct Args {
 /// Becomes the other program; returns only when that fails.
 #[cfg(target_os = "linux")]
 pub(crate) fn run(args: Args) -> Result<()> {
-    use std::os::fd::AsFd as _;
     use std::os::unix::process::CommandExt as _;
 
     use rustix::process::{Signal, getppid, set_parent_process_death_signal};
-    use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
     set_parent_process_death_signal(Some(Signal::KILL)).context("asking to end with the parent")?;
     let parent = getppid().map(|pid| pid.as_raw_nonzero().get());
     anyhow::ensure!(parent == Some(args.parent), "the process that started this one has ended");
-    if let Some(path) = &args.network {
-        let file = std::fs::File::open(path).with_context(|| format!("{}", path.display()))?;
-        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
-            .context("entering a network")?;
+    if let Some(path) = args.network {
+        crate::network::entered(path)?;
     }
     let (program, arguments) = args.command.split_first().context("no program to become")?;
     let error = std::process::Command::new(program).args(arguments).exec();

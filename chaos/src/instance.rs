@@ -10,7 +10,6 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::clock;
 use crate::network::Network;
 use crate::plan::Server;
 
@@ -55,12 +54,11 @@ impl Instance {
         kill_process(pid, signal).with_context(|| format!("{} cannot be sent a signal", self.name))
     }
 
-    /// Ends it at once, as a power cut does. Says when, by the boot clock in microseconds.
-    pub(crate) fn kill(mut self) -> Result<i64> {
+    /// Ends it at once, as a power cut does.
+    pub(crate) fn kill(mut self) -> Result<()> {
         self.child.kill().with_context(|| format!("{} cannot be killed", self.name))?;
-        let at_us = clock::boot_us();
         self.child.wait().with_context(|| format!("{} does not end", self.name))?;
-        Ok(at_us)
+        Ok(())
     }
 
     /// How it ended, if it did.

@@ -16,6 +16,7 @@ pub(crate) struct Sent(Arc<Mutex<Vec<Entry>>>);
 #[derive(Clone, Debug)]
 struct Entry {
     asked: Asked,
+    sent: i64,
     state: State,
 }
 
@@ -53,10 +54,11 @@ impl Sent {
     ) -> Result<(usize, T), E> {
         let mut entries = self.lock();
         let sent = send()?;
+        let sent_at = clock::wall_ms();
         let asked = Asked {
             shard: None,
             offset: None,
-            appended: clock::wall_ms(),
+            appended: sent_at,
             acked: i64::MAX,
             queue: Some(queue.to_owned()),
             id: Some(id.to_owned()),
@@ -64,7 +66,7 @@ impl Sent {
             origin: None,
             misplaced: false,
         };
-        entries.push(Entry { asked, state: State::UnderWay });
+        entries.push(Entry { asked, sent: sent_at, state: State::UnderWay });
         Ok((entries.len() - 1, sent))
     }
 
@@ -105,6 +107,13 @@ impl Sent {
 
     pub(crate) fn count(&self) -> usize {
         self.lock().len()
+    }
+
+    /// How long each record waited for its acknowledgement, in milliseconds.
+    pub(crate) fn waits(&self) -> Vec<i64> {
+        let entries = self.lock();
+        let acked = entries.iter().filter(|entry| entry.state == State::Acked);
+        acked.map(|entry| entry.asked.acked - entry.sent).collect()
     }
 
     /// The last acknowledged offset of each shard.

@@ -5,12 +5,15 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
 
 mod act;
 mod clock;
+mod cluster;
+mod course;
 mod enter;
 mod event;
 mod instance;
@@ -80,10 +83,25 @@ fn perform(task: Task) -> Result<bool> {
             }
             Ok(true)
         }
-        Task::Run(args) => {
-            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-            // Polled by this thread, which instances end with.
-            runtime.context("a runtime")?.block_on(run::run(args))
-        }
+        Task::Run(args) => perform_run(args),
     }
+}
+
+fn perform_run(args: run::Args) -> Result<bool> {
+    let cluster = match args.servers {
+        run::Topology::Single => None,
+        run::Topology::Cluster => Some(Arc::new(cluster::Cluster::up()?)),
+    };
+    if let Some(cluster) = &cluster {
+        // All threads that this one starts are there too, and so is everything they connect to.
+        network::entered(cluster.home.clone())?;
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    // Polled by this thread, which instances end with.
+    let ran =
+        runtime.context("a runtime").and_then(|runtime| runtime.block_on(run::run(args, cluster.clone())));
+    if let Some(cluster) = cluster {
+        cluster.end();
+    }
+    ran
 }

@@ -34,7 +34,7 @@ mod forward;
 const DIAL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A connection that somebody outside wants into the namespace.
-type Dial = (u16, oneshot::Sender<std::io::Result<TcpStream>>);
+type Dial = (SocketAddr, oneshot::Sender<std::io::Result<TcpStream>>);
 
 /// Where the servers and handlers are, and where the instance listens.
 #[derive(Clone, Copy, Debug)]
@@ -58,15 +58,9 @@ pub(crate) struct Network {
 
 impl Network {
     pub(crate) async fn open(ports: Ports) -> Result<Network> {
-        let inner = vec![ports.kafka, ports.cassandra, ports.sink];
-        let (dialer, dials) = mpsc::channel();
-        let (tell, told) = oneshot::channel();
-        std::thread::Builder::new()
-            .name("namespace".into())
-            .spawn(move || live(&inner, tell, &dials))
-            .context("a thread for a network namespace")?;
-        let made = told.await.context("the thread of a network namespace ended")?;
-        let Made { path, listeners } = made.context("a network namespace of its own")?;
+        let inner = [ports.kafka, ports.cassandra, ports.sink].map(|port| (Ipv4Addr::LOCALHOST, port).into());
+        let (Made { path, listeners }, dialer) =
+            live(make, inner.to_vec()).await.context("a network namespace of its own")?;
         let (kafka, _) = watch::channel(Way::Open);
         let (cassandra, _) = watch::channel(Way::Open);
         let (always, _) = watch::channel(Way::Open);
@@ -76,10 +70,18 @@ impl Network {
             let to = listener.local_addr()?;
             forwarders.push(Forwarder::outwards(listener, to, gate)?);
         }
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, ports.http)).context("the instance's port")?;
-        forwarders.push(Forwarder::inwards(listener, ports.http, dialer.clone(), always.subscribe())?);
+        let http = (Ipv4Addr::LOCALHOST, ports.http).into();
+        forwarders.push(inwards(ports.http, http, &dialer, always.subscribe())?);
         let gates = [(Server::Kafka, kafka), (Server::Cassandra, cassandra)].into();
         Ok(Network { path, gates, _forwarders: forwarders, _dialer: dialer })
+    }
+
+    /// Of an instance in a data centre that is there already: only its HTTP is reached from outside, at this port.
+    pub(crate) fn within(inside: &Inside, instance: SocketAddr, port: u16) -> Result<Network> {
+        let (_, always) = watch::channel(Way::Open);
+        let forwarder = inwards(port, instance, &inside.dialer, always)?;
+        let (path, dialer) = (inside.path.clone(), inside.dialer.clone());
+        Ok(Network { path, gates: BTreeMap::new(), _forwarders: vec![forwarder], _dialer: dialer })
     }
 
     /// Changes the way to a server, for all connections, those that are open too.
@@ -88,6 +90,32 @@ impl Network {
             gate.send_replace(way);
         }
     }
+}
+
+/// A network namespace that somebody else made, seen from within.
+#[derive(Debug)]
+pub(crate) struct Inside {
+    path: PathBuf,
+    dialer: mpsc::Sender<Dial>,
+}
+
+impl Inside {
+    /// Enters it, and listens there.
+    pub(crate) async fn enter(path: PathBuf, listen: SocketAddr) -> Result<(Inside, TcpListener)> {
+        let (Made { path, mut listeners }, dialer) = live(move || entered(path), vec![listen]).await?;
+        let listener = listeners.pop().context("a listener in a data centre")?;
+        Ok((Inside { path, dialer }, listener))
+    }
+}
+
+fn inwards(
+    port: u16,
+    to: SocketAddr,
+    dialer: &mpsc::Sender<Dial>,
+    gate: watch::Receiver<Way>,
+) -> Result<Forwarder> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).context("the instance's port")?;
+    Forwarder::inwards(listener, to, dialer.clone(), gate)
 }
 
 /// Whether networks can be made here; why not, otherwise.
@@ -107,20 +135,34 @@ struct Made {
     listeners: Vec<TcpListener>,
 }
 
-/// The life of the namespace's thread.
-fn live(inner: &[u16], tell: oneshot::Sender<Result<Made>>, dials: &mpsc::Receiver<Dial>) {
-    if tell.send(make(inner)).is_err() {
-        return;
-    }
-    for (port, answer) in dials {
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        // Nobody there any more to hear of it: nothing to do.
-        let _ = answer.send(TcpStream::connect_timeout(&address, DIAL_TIMEOUT));
-    }
+/// Starts the thread of a namespace: it goes there, listens, and connects to whom it is asked to until nobody can ask.
+async fn live(
+    go: impl FnOnce() -> Result<PathBuf> + Send + 'static,
+    listen: Vec<SocketAddr>,
+) -> Result<(Made, mpsc::Sender<Dial>)> {
+    let (dialer, dials) = mpsc::channel::<Dial>();
+    let (tell, told) = oneshot::channel();
+    let there = move || -> Result<Made> {
+        let path = go()?;
+        let listeners = listen.iter().map(TcpListener::bind).collect::<std::io::Result<_>>()?;
+        Ok(Made { path, listeners })
+    };
+    let life = move || {
+        if tell.send(there()).is_ok() {
+            for (address, answer) in dials {
+                // Nobody there any more to hear of it: nothing to do.
+                let _ = answer.send(TcpStream::connect_timeout(&address, DIAL_TIMEOUT));
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("namespace".into()).spawn(life);
+    thread.context("a thread for a network namespace")?;
+    Ok((told.await.context("the thread of a network namespace ended")??, dialer))
 }
 
+/// Makes a namespace for this thread; its path.
 #[cfg(target_os = "linux")]
-fn make(inner: &[u16]) -> Result<Made> {
+fn make() -> Result<PathBuf> {
     use rustix::thread::UnshareFlags;
     #[expect(
         deprecated,
@@ -135,13 +177,27 @@ fn make(inner: &[u16]) -> Result<Made> {
     let said = String::from_utf8_lossy(&up.stderr);
     anyhow::ensure!(up.status.success(), "`ip link set lo up`: {}", said.trim());
     let thread = rustix::thread::gettid().as_raw_nonzero();
-    let path = format!("/proc/{}/task/{thread}/ns/net", std::process::id()).into();
-    let bound = inner.iter().map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)));
-    Ok(Made { path, listeners: bound.collect::<std::io::Result<_>>()? })
+    Ok(format!("/proc/{}/task/{thread}/ns/net", std::process::id()).into())
+}
+
+/// Brings this thread, and those it starts, into a namespace; its path.
+#[cfg(target_os = "linux")]
+pub(crate) fn entered(path: PathBuf) -> Result<PathBuf> {
+    use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+    use std::os::fd::AsFd as _;
+    let file = std::fs::File::open(&path).with_context(|| format!("{}", path.display()))?;
+    move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
+        .with_context(|| format!("entering the network {}", path.display()))?;
+    Ok(path)
 }
 
 #[cfg(not(target_os = "linux"))]
-fn make(_inner: &[u16]) -> Result<Made> {
+fn make() -> Result<PathBuf> {
+    anyhow::bail!("network namespaces are Linux's")
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn entered(_path: PathBuf) -> Result<PathBuf> {
     anyhow::bail!("network namespaces are Linux's")
 }
 

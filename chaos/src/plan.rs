@@ -21,16 +21,20 @@ pub(crate) enum Scenario {
     CutKafka,
     CutCassandra,
     RebalanceStorm,
+    DcLoss,
+    DcCut,
 }
 
 impl Scenario {
-    pub(crate) const ALL: [Scenario; 6] = [
+    pub(crate) const ALL: [Scenario; 8] = [
         Scenario::Kill,
         Scenario::Sigstop,
         Scenario::LostCancel,
         Scenario::CutKafka,
         Scenario::CutCassandra,
         Scenario::RebalanceStorm,
+        Scenario::DcLoss,
+        Scenario::DcCut,
     ];
 
     /// Its name on the command line.
@@ -42,6 +46,8 @@ impl Scenario {
             Scenario::CutKafka => "cut-kafka",
             Scenario::CutCassandra => "cut-cassandra",
             Scenario::RebalanceStorm => "rebalance-storm",
+            Scenario::DcLoss => "dc-loss",
+            Scenario::DcCut => "dc-cut",
         }
     }
 
@@ -56,6 +62,10 @@ impl Scenario {
             Scenario::CutKafka => "an instance cut from Kafka only, silently or loudly (Linux, root)",
             Scenario::CutCassandra => "an instance cut from Cassandra only, silently or loudly (Linux, root)",
             Scenario::RebalanceStorm => "instances join and leave in good order, ten times a minute",
+            Scenario::DcLoss => {
+                "a data centre lost whole: network, brokers, nodes, instances (--servers cluster)"
+            }
+            Scenario::DcCut => "a data centre cut off by its network alone (--servers cluster)",
         }
     }
 
@@ -64,8 +74,15 @@ impl Scenario {
     pub(crate) fn known_ms(self) -> i64 {
         match self {
             Scenario::CutKafka => 9_000,
+            // What a lost leader acknowledged is read from the next one: the brokers' session of 6 s, and then as above.
+            Scenario::DcLoss | Scenario::DcCut => 15_000,
             _ => 5_000,
         }
+    }
+
+    /// Whether it needs data centres.
+    pub(crate) fn loses_dcs(self) -> bool {
+        matches!(self, Scenario::DcLoss | Scenario::DcCut)
     }
 
     /// Whether each instance needs a network of its own.
@@ -132,6 +149,13 @@ pub(crate) enum Step {
         down_ms: i64,
         rest_ms: i64,
     },
+    /// A data centre lost for `for_ms`: whole, with all that is in it, or cut off only.
+    LoseDc {
+        dc: String,
+        whole: bool,
+        for_ms: i64,
+        rest_ms: i64,
+    },
 }
 
 impl fmt::Display for Step {
@@ -147,6 +171,10 @@ impl fmt::Display for Step {
             }
             Step::Join { name, after_ms } => write!(f, "after {:.1} s {name} joins", s(after_ms)),
             Step::Leave { name, after_ms } => write!(f, "after {:.1} s {name} leaves", s(after_ms)),
+            Step::LoseDc { dc, whole: true, for_ms, .. } => {
+                write!(f, "lose {dc} and all in it for {:.1} s", s(for_ms))
+            }
+            Step::LoseDc { dc, whole: false, for_ms, .. } => write!(f, "cut {dc} off for {:.1} s", s(for_ms)),
             Step::LoseAll { tasks, due_ms, down_ms, .. } => write!(
                 f,
                 "{tasks} tasks due in {:.1} s, kill all, cancel half, start again after {:.1} s",

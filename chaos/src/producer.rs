@@ -35,6 +35,9 @@ impl Producer {
             .set("enable.idempotence", "true")
             .set("partitioner", "murmur2_random")
             .set("linger.ms", "5")
+            // As docs/operations.md advises: what a vanished broker was asked is given up long before the default of a minute.
+            .set("socket.timeout.ms", "10000")
+            .set("topic.metadata.refresh.interval.ms", "5000")
             .create()
             .context("a producer")?;
         Ok(Producer { client, topic, sent: Sent::default() })

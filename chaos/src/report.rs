@@ -11,6 +11,7 @@ use dueline::testing::history::History;
 use serde::Serialize;
 
 use crate::clock::{rfc3339, wall_ms};
+use crate::course::{Course, Recovery};
 use crate::plan::{Plan, Scenario};
 use crate::say;
 use crate::stage::Stage;
@@ -55,18 +56,28 @@ struct Summary {
     /// How long nobody said to run a shard when its epoch changed.
     hand_overs: Option<Spread>,
     takeovers: Option<Distribution>,
+    /// Data centres that were lost.
+    recoveries: Vec<Recovery>,
+    course: Course,
     clean: bool,
+}
+
+/// A run that is over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ran<'a> {
+    pub(crate) scenario: Scenario,
+    pub(crate) plan: &'a Plan,
+    /// The file of takeovers.
+    pub(crate) ledger: &'a Path,
+    pub(crate) started: i64,
+    /// When the last event was sent.
+    pub(crate) load_ended: i64,
 }
 
 impl Report {
     /// Writes the ledgers down and judges them.
-    pub(crate) fn make(
-        stage: &Stage<'_>,
-        scenario: Scenario,
-        plan: &Plan,
-        ledger: &Path,
-        started: i64,
-    ) -> Result<Report> {
+    pub(crate) fn make(stage: &Stage<'_>, ran: &Ran<'_>) -> Result<Report> {
+        let Ran { scenario, plan, ledger, started, load_ended } = *ran;
         let dir = stage.site.options.dir.clone();
         let history = stage.history();
         write_history(&dir.join("history.jsonl"), &history)?;
@@ -88,7 +99,7 @@ impl Report {
             program: stage.options.program.clone(),
             started_at: rfc3339(started),
             ended_at: rfc3339(wall_ms()),
-            servers: "single",
+            servers: if stage.site.options.spread { "cluster" } else { "single" },
             session_ms: 6_000,
             lease_ms: 6_000,
             known_ms: scenario.known_ms(),
@@ -101,6 +112,13 @@ impl Report {
             longest_silence: stage.watch.longest_silence(),
             hand_overs: Spread::of(&mut stage.watch.hand_overs()),
             takeovers: takeovers.clone(),
+            recoveries: stage.recoveries.clone(),
+            course: Course::of(
+                &history,
+                stage.producer.sent.count(),
+                stage.producer.sent.waits(),
+                load_ended,
+            ),
             clean: judged.is_clean() && over_bound == 0,
         };
         let file = File::create(dir.join("result.json"))?;
@@ -113,6 +131,11 @@ impl Report {
         tell_judged(&self.judged)?;
         if let Some(takeovers) = &self.takeovers {
             say::data(takeovers.text())?;
+        }
+        say::data(self.summary.course.text())?;
+        for Recovery { dc, whole, took_ms, .. } in &self.summary.recoveries {
+            let how = if *whole { "lost whole" } else { "cut off" };
+            say::data(format_args!("{dc} {how}: all shards run elsewhere after {took_ms} ms"))?;
         }
         let Summary { scenario, seed, commit, events, calls, clean, longest_silence, hand_overs, .. } =
             &self.summary;

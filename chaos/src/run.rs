@@ -7,20 +7,24 @@
 //!
 //! What cannot go on in between is a violation of its own, and what was taken down until then is judged all the same.
 
+use std::collections::BTreeMap;
+use std::net::TcpListener;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::act;
 use crate::clock::{self, sleep_ms, wall_ms};
+use crate::cluster::Cluster;
 use crate::network;
 use crate::plan::{Plan, Scenario, Wanted};
-use crate::report::Report;
+use crate::report::{Ran, Report};
 use crate::say;
 use crate::servers::Servers;
 use crate::site::{self, Site, is_loopback};
-use crate::stage::{self, Stage};
+use crate::stage::{self, Ground, Stage};
 use crate::takeover;
 
 /// The load alone, before the first fault, in milliseconds.
@@ -35,8 +39,10 @@ const AFTERWARDS_MS: i64 = 12_000;
 /// Which servers there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Topology {
-    /// One Kafka and one Cassandra.
+    /// One Kafka and one Cassandra
     Single,
+    /// Three data centres: six brokers, five nodes (Linux, root)
+    Cluster,
 }
 
 /// What to run.
@@ -49,7 +55,7 @@ pub(crate) struct Args {
     seed: u64,
     /// Which servers
     #[arg(long, value_enum, default_value = "single")]
-    servers: Topology,
+    pub(crate) servers: Topology,
     /// How long faults go on, about [default: each scenario's own length]
     #[arg(long)]
     minutes: Option<u32>,
@@ -71,9 +77,9 @@ pub(crate) struct Args {
     /// The program of the product [default: this checkout's, built beside this one]
     #[arg(long)]
     dueline: Option<PathBuf>,
-    /// Instances at the beginning
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(2..=6))]
-    instances: u32,
+    /// Instances at the beginning, 2 to 6 [default: 3, or two in each data centre]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(2..=6))]
+    instances: Option<u32>,
     /// Events a second
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=2000))]
     rate: u32,
@@ -82,9 +88,20 @@ pub(crate) struct Args {
     log: String,
 }
 
-/// Runs a scenario; true when everything that is checked holds.
-pub(crate) async fn run(args: Args) -> Result<bool> {
-    let Topology::Single = args.servers;
+impl Args {
+    fn fits(&self) -> Result<()> {
+        let is_cluster = self.servers == Topology::Cluster;
+        let word = self.scenario.word();
+        ensure!(is_cluster || !self.scenario.loses_dcs(), "{word} needs data centres: --servers cluster");
+        ensure!(!is_cluster || !self.scenario.cuts(), "{word} is for --servers single: it cuts at loopback");
+        ensure!(!is_cluster || self.kafka.is_none(), "--servers cluster makes its own Kafka and Cassandra");
+        Ok(())
+    }
+}
+
+/// Runs a scenario; true when everything that is checked holds. A cluster is one whose outer network this thread is in.
+pub(crate) async fn run(args: Args, cluster: Option<Arc<Cluster>>) -> Result<bool> {
+    args.fits()?;
     if args.scenario.cuts()
         && let Err(why) = network::possible()
     {
@@ -111,7 +128,7 @@ pub(crate) async fn run(args: Args) -> Result<bool> {
         minutes: args.minutes,
         kills: args.kills,
         kills_done: done,
-        instances: args.instances as usize,
+        instances: args.instances.unwrap_or(if cluster.is_some() { 6 } else { 3 }) as usize,
     });
     say::data(&plan)?;
     if plan.steps.is_empty() {
@@ -120,30 +137,41 @@ pub(crate) async fn run(args: Args) -> Result<bool> {
         return Ok(all.over_bound == 0 && all.never == 0);
     }
     let program = site::program(args.dueline.as_deref())?;
-    let servers = match (args.kafka, args.cassandra) {
-        (Some(kafka), Some(cassandra)) => Servers::given(kafka, cassandra),
+    let servers = match (&cluster, args.kafka, args.cassandra) {
+        (Some(cluster), ..) => Servers::given(cluster.kafka.clone(), cluster.cassandra.clone()),
+        (None, Some(kafka), Some(cassandra)) => Servers::given(kafka, cassandra),
         _ => tokio::task::spawn_blocking(Servers::up).await??,
     };
     let (kafka, cassandra) = (servers.kafka.clone(), servers.cassandra.clone());
     if args.scenario.cuts() {
         ensure!(is_loopback(&kafka) && is_loopback(&cassandra), "only servers at 127.0.0.1 can be cut from");
     }
-    let site = Site::make(site::Options { kafka, cassandra, dir, log: args.log }).await?;
-    let options = stage::Options {
-        program,
-        seed: args.seed,
-        commit: commit(),
-        rate: args.rate,
-        networks: args.scenario.cuts(),
-    };
+    let (ground, handlers) = ground(cluster.as_deref(), args.scenario.cuts()).await?;
+    let spread = cluster.is_some();
+    let site = Site::make(site::Options { kafka, cassandra, dir, spread, log: args.log }).await?;
+    let options = stage::Options { program, seed: args.seed, commit: commit(), rate: args.rate };
     let play = Play { scenario: args.scenario, plan, ledger, done };
     let reported = tokio::select! {
-        reported = play.perform(&site, options) => reported,
+        reported = play.perform(Stage::new(&site, options, ground, handlers)?) => reported,
         () = asked_to_end() => Err(anyhow::anyhow!("interrupted")),
     };
     site.clear().await;
     tokio::task::spawn_blocking(move || drop(servers)).await?;
     reported?.tell()
+}
+
+/// Where instances run, and what their handlers listen on.
+async fn ground(
+    cluster: Option<&Cluster>,
+    networks: bool,
+) -> Result<(Ground, BTreeMap<String, TcpListener>)> {
+    if let Some(cluster) = cluster {
+        let (insides, handlers) = cluster.enter().await?;
+        return Ok((Ground::DataCentres(insides), handlers));
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").context("a port for the handlers")?;
+    let ground = if networks { Ground::Networks } else { Ground::Machine };
+    Ok((ground, [(site::ALONE.to_owned(), listener)].into()))
 }
 
 /// A plan and the ledger of its takeovers.
@@ -156,9 +184,8 @@ struct Play {
 }
 
 impl Play {
-    async fn perform(&self, site: &Site, options: stage::Options) -> Result<Report> {
+    async fn perform(&self, mut stage: Stage<'_>) -> Result<Report> {
         let started = wall_ms();
-        let mut stage = Stage::new(site, options).await?;
         for name in &self.plan.instances {
             stage.start(name).await?;
         }
@@ -169,9 +196,11 @@ impl Play {
             stage.wrong(format!("the run could not go on: {error:#}"));
         }
         stage.stop_load().await?;
+        let load_ended = wall_ms();
         stage.producer.settled().await?;
         finish(&mut stage).await;
-        Report::make(&stage, self.scenario, &self.plan, &self.ledger, started)
+        let Play { scenario, plan, ledger, .. } = self;
+        Report::make(&stage, &Ran { scenario: *scenario, plan, ledger, started, load_ended })
     }
 }
 

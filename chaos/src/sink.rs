@@ -4,6 +4,8 @@
 //! `hang_ms` = the same for the first attempt. It knows nothing of the product but the headers of a callback, and each
 //! instance calls a path of its own, so that it is known who called.
 
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -13,6 +15,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use dueline::testing::history::{Called, End};
 use percent_encoding::percent_decode_str;
+use tokio::task::JoinSet;
 
 use crate::clock;
 use crate::ledger::{Calls, Taken};
@@ -20,9 +23,10 @@ use crate::ledger::{Calls, Taken};
 /// A sink that listens until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Sink {
-    pub(crate) port: u16,
+    /// Where it listens, by data centre.
+    at: BTreeMap<String, SocketAddr>,
     pub(crate) calls: Calls,
-    server: tokio::task::JoinHandle<()>,
+    servers: JoinSet<()>,
 }
 
 /// What a payload asks of the sink.
@@ -37,30 +41,38 @@ struct Wish {
 }
 
 impl Sink {
-    pub(crate) async fn start() -> Result<Sink> {
-        let calls = Calls::default();
-        let listener =
-            tokio::net::TcpListener::bind("127.0.0.1:0").await.context("a port for the handlers")?;
-        let port = listener.local_addr()?.port();
-        let routes =
-            axum::Router::new().route("/sink/{by}", axum::routing::post(take)).with_state(calls.clone());
-        let serve = async move {
-            if let Err(error) = axum::serve(listener, routes).await {
-                crate::say::line(format_args!("the handlers ended: {error}"));
-            }
-        };
-        Ok(Sink { port, calls, server: tokio::spawn(serve) })
+    /// Listens in each data centre. All of them share what they have seen, as receivers with one store would.
+    pub(crate) fn start(listeners: BTreeMap<String, TcpListener>) -> Result<Sink> {
+        let (calls, mut servers, mut at) = (Calls::default(), JoinSet::new(), BTreeMap::new());
+        for (dc, listener) in listeners {
+            at.insert(dc, listener.local_addr()?);
+            listener.set_nonblocking(true)?;
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            let routes =
+                axum::Router::new().route("/sink/{by}", axum::routing::post(take)).with_state(calls.clone());
+            servers.spawn(async move {
+                if let Err(error) = axum::serve(listener, routes).await {
+                    crate::say::line(format_args!("the handlers ended: {error}"));
+                }
+            });
+        }
+        Ok(Sink { at, calls, servers })
+    }
+
+    /// Where the handlers of a data centre listen.
+    pub(crate) fn address(&self, dc: &str) -> Result<SocketAddr> {
+        self.at.get(dc).copied().with_context(|| format!("there are no handlers in {dc}"))
     }
 
     /// Where an instance delivers to.
-    pub(crate) fn url(&self, instance: &str) -> String {
-        format!("http://127.0.0.1:{}/sink/{instance}", self.port)
+    pub(crate) fn url(&self, dc: &str, instance: &str) -> Result<String> {
+        Ok(format!("http://{}/sink/{instance}", self.address(dc)?))
     }
 }
 
 impl Drop for Sink {
     fn drop(&mut self) {
-        self.server.abort();
+        self.servers.abort_all();
     }
 }
 

@@ -1,6 +1,7 @@
 //! The place of a run on the servers: topics, group and keyspace of its own, dropped at the end; a folder for logs and
 //! ledgers, which stays.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -25,9 +26,29 @@ pub(crate) struct Options {
     pub(crate) kafka: String,
     pub(crate) cassandra: String,
     pub(crate) dir: PathBuf,
+    /// Three data centres: a copy of each topic in every one, five copies of each table. Otherwise one of each.
+    pub(crate) spread: bool,
     /// The filter of the instances' logs.
     pub(crate) log: String,
 }
+
+/// Where an instance runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spot {
+    pub(crate) dc: &'static str,
+    /// Its HTTP.
+    pub(crate) listen: SocketAddr,
+}
+
+impl Spot {
+    /// On this machine, with its one data centre.
+    pub(crate) fn alone(port: u16) -> Spot {
+        Spot { dc: ALONE, listen: (Ipv4Addr::LOCALHOST, port).into() }
+    }
+}
+
+/// The name of the data centre where there is only one.
+pub(crate) const ALONE: &str = "dc1";
 
 /// A place, made.
 #[derive(Debug)]
@@ -79,7 +100,7 @@ impl Site {
 
     async fn drop_keyspace(&self) -> Result<()> {
         let session = scylla::client::session_builder::SessionBuilder::new()
-            .known_node(&self.options.cassandra)
+            .known_nodes(self.options.cassandra.split(','))
             .build()
             .await?;
         let mut drop = scylla::statement::Statement::new(format!("DROP KEYSPACE IF EXISTS {}", self.unique));
@@ -90,7 +111,7 @@ impl Site {
 
     fn product_config(&self) -> Result<Config> {
         let file = self.options.dir.join("site.toml");
-        std::fs::write(&file, self.config("site", 1, "http://127.0.0.1:1/"))?;
+        std::fs::write(&file, self.config("site", &Spot::alone(1), "http://127.0.0.1:1/"))?;
         let sources = dueline::config::Sources { file: Some(file), ..dueline::config::Sources::default() };
         Ok(dueline::config::load(sources).context("the configuration of a run")?.config)
     }
@@ -106,33 +127,40 @@ impl Site {
     }
 
     /// Writes the configuration of an instance. Session and lease are the defaults: 6 s each.
-    pub(crate) fn config_file(&self, instance: &str, port: u16, sink: &Sink) -> Result<PathBuf> {
+    pub(crate) fn config_file(&self, instance: &str, spot: &Spot, sink: &Sink) -> Result<PathBuf> {
         let path = self.file(&format!("{instance}.toml"));
-        std::fs::write(&path, self.config(instance, port, &sink.url(instance)))?;
+        std::fs::write(&path, self.config(instance, spot, &sink.url(spot.dc, instance)?))?;
         Ok(path)
     }
 
-    fn config(&self, instance: &str, port: u16, url: &str) -> String {
-        let Site { options: Options { kafka, cassandra, log, .. }, unique } = self;
+    fn config(&self, instance: &str, spot: &Spot, url: &str) -> String {
+        let Site { options: Options { kafka, cassandra, log, spread, .. }, unique } = self;
+        let Spot { dc, listen } = spot;
+        let nodes = cassandra.split(',').map(|node| format!("{node:?}")).collect::<Vec<_>>().join(", ");
+        let (copies, copies_min, tables) = match spread {
+            true => (3, 2, "dc1 = 2\ndc2 = 2\ndc3 = 1"),
+            false => (1, 1, "dc1 = 1"),
+        };
         format!(
             r#"
 [instance]
 name = "{instance}"
+dc = "{dc}"
 [kafka]
 brokers = "{kafka}"
 group = "{unique}"
 [topics]
 prefix = "{unique}"
 partitions = {SHARDS}
-replication_factor = 1
-min_insync_replicas = 1
+replication_factor = {copies}
+min_insync_replicas = {copies_min}
 [cassandra]
-nodes = ["{cassandra}"]
+nodes = [{nodes}]
 keyspace = "{unique}"
 [cassandra.replication]
-dc1 = 1
+{tables}
 [http]
-listen = "127.0.0.1:{port}"
+listen = "{listen}"
 [log]
 format = "text"
 filter = "{log}"

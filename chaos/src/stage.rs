@@ -2,7 +2,8 @@
 //!
 //! Everything it started ends with it. Instances are started from the thread that polls it, which has to be the main one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::TcpListener;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
@@ -10,6 +11,8 @@ use dueline::testing::history::{Fault, Halted, History};
 use rustix::process::Signal;
 
 use crate::clock::{self, wall_ms};
+use crate::cluster::{self, Insides};
+use crate::course::Recovery;
 use crate::instance::{Instance, Start};
 use crate::ledger::{Call, Key};
 use crate::load::Load;
@@ -18,7 +21,7 @@ use crate::plan::Server;
 use crate::producer::Producer;
 use crate::say;
 use crate::sink::Sink;
-use crate::site::{Site, port_of};
+use crate::site::{self, Site, Spot, port_of};
 use crate::takeover::{Gaps, Takeover};
 use crate::watch::Watch;
 
@@ -35,8 +38,17 @@ pub(crate) struct Options {
     pub(crate) commit: String,
     /// Events a second.
     pub(crate) rate: u32,
-    /// Whether each instance has a network of its own.
-    pub(crate) networks: bool,
+}
+
+/// Where instances run, and with them the handlers.
+#[derive(Debug)]
+pub(crate) enum Ground {
+    /// On this machine.
+    Machine,
+    /// Each in a network of its own.
+    Networks,
+    /// Spread over the data centres of a cluster.
+    DataCentres(Insides),
 }
 
 /// A run under way.
@@ -48,6 +60,9 @@ pub(crate) struct Stage<'a> {
     pub(crate) watch: Watch,
     /// Takeovers that were measured in this run.
     pub(crate) takeovers: Vec<Takeover>,
+    /// How long it took after a data centre was lost until others ran all shards.
+    pub(crate) recoveries: Vec<Recovery>,
+    ground: Ground,
     load: Option<Load>,
     live: Vec<Instance>,
     /// Those asked to stop that have not ended yet.
@@ -63,14 +78,21 @@ pub(crate) struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    pub(crate) async fn new(site: &'a Site, options: Options) -> Result<Stage<'a>> {
+    pub(crate) fn new(
+        site: &'a Site,
+        options: Options,
+        ground: Ground,
+        handlers: BTreeMap<String, TcpListener>,
+    ) -> Result<Stage<'a>> {
         Ok(Stage {
-            sink: Sink::start().await?,
+            sink: Sink::start(handlers)?,
             producer: Producer::start(&site.options.kafka, site.schedule_topic())?,
             watch: Watch::new(crate::site::SHARDS)?,
             options,
             site,
             takeovers: Vec::new(),
+            recoveries: Vec::new(),
+            ground,
             load: None,
             live: Vec::new(),
             leaving: Vec::new(),
@@ -89,11 +111,15 @@ impl<'a> Stage<'a> {
             self.watch.forget(gone);
         }
         let port = free_port()?;
-        let network = match self.options.networks {
-            true => Some(Network::open(self.ports(port)?).await?),
-            false => None,
+        let (spot, network) = match &self.ground {
+            Ground::Machine => (Spot::alone(port), None),
+            Ground::Networks => (Spot::alone(port), Some(Network::open(self.ports(port)?).await?)),
+            Ground::DataCentres(insides) => {
+                let (dc, listen) = cluster::spot(name)?;
+                (Spot { dc, listen }, Some(Network::within(insides.of(dc)?, listen, port)?))
+            }
         };
-        let config = self.site.config_file(name, port, &self.sink)?;
+        let config = self.site.config_file(name, &spot, &self.sink)?;
         let log = self.site.file(&format!("{name}.log"));
         let (program, config, log) = (self.options.program.as_path(), config.as_path(), log.as_path());
         let instance = Instance::start(Start { name, program, config, log, network })?;
@@ -106,7 +132,7 @@ impl<'a> Stage<'a> {
     fn ports(&self, http: u16) -> Result<Ports> {
         let options = &self.site.options;
         let (kafka, cassandra) = (port_of(&options.kafka)?, port_of(&options.cassandra)?);
-        Ok(Ports { kafka, cassandra, sink: self.sink.port, http })
+        Ok(Ports { kafka, cassandra, sink: self.sink.address(site::ALONE)?.port(), http })
     }
 
     pub(crate) fn start_load(&mut self) {
@@ -164,17 +190,23 @@ impl<'a> Stage<'a> {
 
     /// Kills an instance as a power cut does, and watches the shards it ran.
     pub(crate) fn kill(&mut self, name: &str, number: u32) -> Result<()> {
+        self.kill_together(&[name.to_owned()], number)
+    }
+
+    /// Kills instances at once.
+    pub(crate) fn kill_together(&mut self, names: &[String], number: u32) -> Result<()> {
         let owners = self.watch.owners();
-        let instance = self.take(name)?;
-        let killed = wall_ms();
-        let killed_us = instance.kill()?;
-        self.watch.forget(name);
-        let lost = owners.into_iter().filter(|(_, owner)| owner.instance == name);
+        let (killed, killed_us) = (wall_ms(), clock::boot_us());
+        for name in names {
+            self.take(name)?.kill()?;
+            self.watch.forget(name);
+        }
+        let lost = owners.into_iter().filter(|(_, owner)| names.contains(&owner.instance));
         let open = lost.map(|(shard, owner)| Takeover {
             kill: number,
             seed: self.options.seed,
             commit: self.options.commit.clone(),
-            victim: name.to_owned(),
+            victim: owner.instance,
             killed,
             shard,
             epoch: owner.epoch,

@@ -31,7 +31,7 @@ type Gate = watch::Receiver<Way>;
 #[derive(Clone, Debug)]
 enum Far {
     Outside(SocketAddr),
-    Inside(u16, mpsc::Sender<Dial>),
+    Inside(SocketAddr, mpsc::Sender<Dial>),
 }
 
 /// A forwarder; dropping it ends its connections.
@@ -45,11 +45,11 @@ impl Forwarder {
 
     pub(super) fn inwards(
         listener: TcpListener,
-        port: u16,
+        to: SocketAddr,
         dialer: mpsc::Sender<Dial>,
         gate: Gate,
     ) -> Result<Forwarder> {
-        Forwarder::start(listener, Far::Inside(port, dialer), gate)
+        Forwarder::start(listener, Far::Inside(to, dialer), gate)
     }
 
     fn start(listener: TcpListener, far: Far, gate: Gate) -> Result<Forwarder> {
@@ -76,10 +76,10 @@ impl Far {
     async fn connect(&self) -> std::io::Result<TcpStream> {
         match self {
             Far::Outside(to) => TcpStream::connect(to).await,
-            Far::Inside(port, dialer) => {
+            Far::Inside(to, dialer) => {
                 let (answer, answered) = oneshot::channel::<std::io::Result<Dialled>>();
                 let gone = || std::io::Error::other("the namespace is gone");
-                dialer.send((*port, answer)).map_err(|_| gone())?;
+                dialer.send((*to, answer)).map_err(|_| gone())?;
                 let stream = answered.await.map_err(|_| gone())??;
                 stream.set_nonblocking(true)?;
                 TcpStream::from_std(stream)

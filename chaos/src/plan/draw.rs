@@ -2,6 +2,8 @@
 
 use dueline::testing::rng::Rng;
 
+use crate::cluster::DCS;
+
 use super::{BTreeSet, Cut, Plan, Scenario, Server, Step, Wanted};
 
 /// Streams of a seed, so that one scenario's choices do not shift another's.
@@ -15,6 +17,8 @@ const REST_MS: (i64, i64) = (2_000, 6_000);
 const FREEZES_MS: [i64; 3] = [5_000, 20_000, 60_000];
 /// How long instances are cut off, from and to: within a session and a lease, beyond both, far beyond.
 const CUTS_MS: [(i64, i64); 3] = [(1_000, 5_000), (8_000, 20_000), (25_000, 40_000)];
+/// How long a data centre is lost, from and to: others have taken over long before it is back.
+const DC_LOST_MS: (i64, i64) = (40_000, 60_000);
 /// What a fault takes in all beyond its own length, about.
 const SETTLE_MS: i64 = 15_000;
 const MINUTE_MS: i64 = 60_000;
@@ -34,6 +38,8 @@ pub(super) fn plan(wanted: &Wanted) -> Plan {
         Scenario::CutKafka => cuts(wanted, &instances, Server::Kafka),
         Scenario::CutCassandra => cuts(wanted, &instances, Server::Cassandra),
         Scenario::RebalanceStorm => storm(wanted, &instances),
+        Scenario::DcLoss => dc_losses(wanted, true),
+        Scenario::DcCut => dc_losses(wanted, false),
     };
     Plan { instances, steps }
 }
@@ -115,6 +121,26 @@ fn storm(wanted: &Wanted, instances: &[String]) -> Vec<Step> {
             live.remove(&leaving);
             steps.push(Step::Leave { name: leaving, after_ms });
         }
+    }
+    steps
+}
+
+/// Each data centre once a round, in an order of the seed. A loss takes a minute, with getting it back.
+fn dc_losses(wanted: &Wanted, whole: bool) -> Vec<Step> {
+    let mut dice = Rng::of_stream(wanted.seed, STEPS);
+    let mut dcs = DCS;
+    let mut steps = Vec::new();
+    for number in 0..wanted.minutes.map_or(DCS.len(), |minutes| minutes.max(1) as usize) {
+        if number % dcs.len() == 0 {
+            dice.shuffle(&mut dcs);
+        }
+        let (shortest, longest) = DC_LOST_MS;
+        steps.push(Step::LoseDc {
+            dc: dcs[number % dcs.len()].to_owned(),
+            whole,
+            for_ms: dice.range_ms(shortest, longest),
+            rest_ms: rest(&mut dice),
+        });
     }
     steps
 }

@@ -139,7 +139,10 @@ impl Options {
             ("client.id", &self.instance),
             ("allow.auto.create.topics", "false"),
             ("socket.keepalive.enable", "true"),
-            ("topic.metadata.refresh.interval.ms", "30000"),
+            // A broker that vanished with its network answers nothing and resets nothing. Who leads in its place is heard of
+            // by asking others, and what it was asked is given up long before the default of a minute.
+            ("topic.metadata.refresh.interval.ms", "5000"),
+            ("socket.timeout.ms", "6000"),
             ("socket.connection.setup.timeout.ms", "5000"),
             ("reconnect.backoff.ms", "100"),
             ("reconnect.backoff.max.ms", "2000"),
@@ -209,6 +212,8 @@ impl Options {
         let tunable = [
             ("compression.type", "lz4"),
             ("linger.ms", "2"),
+            // A leader waits for a lost follower until the controller gives it up: 9 s with the defaults of brokers.
+            ("socket.timeout.ms", "15000"),
             ("batch.size", "262144"),
             // The topics say what is too large: whatever the schedule topic lets in has to reach the rejected one.
             ("message.max.bytes", "67108864"),

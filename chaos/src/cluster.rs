@@ -1,0 +1,138 @@
+//! The data centres of `cargo xtask cluster`: made for a run unless they are there, and told what to lose.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::network::Inside;
+use crate::say;
+
+/// Their names. The third byte of an address is a data centre's number.
+pub(crate) const DCS: [&str; 3] = ["dc1", "dc2", "dc3"];
+/// The last byte of an instance's address begins here; there are this many for instances.
+const INSTANCE_HOST: u8 = 21;
+pub(crate) const INSTANCES_MAX: usize = 9;
+const HANDLER_HOST: u8 = 31;
+/// Where instances listen.
+const HTTP_PORT: u16 = 7_421;
+
+/// A cluster that answers.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    pub(crate) kafka: String,
+    pub(crate) cassandra: String,
+    /// The network outside of all data centres.
+    pub(crate) home: PathBuf,
+    networks: BTreeMap<String, PathBuf>,
+    /// It was not there before.
+    started: bool,
+}
+
+/// The data centres from within.
+#[derive(Debug, Default)]
+pub(crate) struct Insides(BTreeMap<String, Inside>);
+
+impl Cluster {
+    /// Makes it where it is not there. Takes a minute.
+    pub(crate) fn up() -> Result<Cluster> {
+        let was_up = run(&["status"], Stdio::null())?.status.success();
+        let up = run(&["up"], Stdio::inherit())?;
+        ensure!(up.status.success(), "`cargo xtask cluster up` failed; its messages are above");
+        let said = String::from_utf8_lossy(&up.stdout).into_owned();
+        let value = |name: &str| -> Result<String> {
+            let found = said.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+            Ok(found.with_context(|| format!("`cargo xtask cluster up` did not say {name}"))?.to_owned())
+        };
+        let network = |place: &str| value(&format!("NET_{}", place.to_uppercase())).map(PathBuf::from);
+        Ok(Cluster {
+            kafka: value("KAFKA")?,
+            cassandra: value("CASSANDRA")?,
+            home: network("home")?,
+            networks: DCS.iter().map(|dc| Ok(((*dc).to_owned(), network(dc)?))).collect::<Result<_>>()?,
+            started: !was_up,
+        })
+    }
+
+    /// Goes into each data centre, and listens there for handlers.
+    pub(crate) async fn enter(&self) -> Result<(Insides, BTreeMap<String, TcpListener>)> {
+        let (mut insides, mut listeners) = (Insides::default(), BTreeMap::new());
+        for (dc, path) in &self.networks {
+            let handlers = SocketAddr::from((address(dc, HANDLER_HOST)?, 0));
+            let (inside, listener) = Inside::enter(path.clone(), handlers).await?;
+            insides.0.insert(dc.clone(), inside);
+            listeners.insert(dc.clone(), listener);
+        }
+        Ok((insides, listeners))
+    }
+
+    /// Ends it when this program made it.
+    pub(crate) fn end(&self) {
+        if self.started && !run(&["down"], Stdio::inherit()).is_ok_and(|output| output.status.success()) {
+            say::line("the cluster that was started may still run: `cargo xtask cluster status`");
+        }
+    }
+}
+
+impl Insides {
+    pub(crate) fn of(&self, dc: &str) -> Result<&Inside> {
+        self.0.get(dc).with_context(|| format!("there is no data centre {dc}"))
+    }
+}
+
+/// The data centre of an instance, in turn by the number in its name, and where it listens.
+pub(crate) fn spot(instance: &str) -> Result<(&'static str, SocketAddr)> {
+    let number: Option<usize> = instance.rsplit_once('-').and_then(|(_, number)| number.parse().ok());
+    let index =
+        number.and_then(|number| number.checked_sub(1)).with_context(|| format!("a number in {instance}"))?;
+    ensure!(index < INSTANCES_MAX, "there is room for {INSTANCES_MAX} instances only");
+    let dc = DCS[index % DCS.len()];
+    let host = INSTANCE_HOST + u8::try_from(index / DCS.len())?;
+    Ok((dc, (address(dc, host)?, HTTP_PORT).into()))
+}
+
+fn address(dc: &str, host: u8) -> Result<Ipv4Addr> {
+    let number = DCS.iter().position(|one| *one == dc).with_context(|| format!("there is no {dc}"))?;
+    Ok(Ipv4Addr::new(10, 77, u8::try_from(number)? + 1, host))
+}
+
+/// Does something to the cluster, as `cargo xtask cluster` would.
+pub(crate) async fn act(arguments: Vec<String>) -> Result<()> {
+    let what = arguments.join(" ");
+    let done = tokio::task::spawn_blocking(move || {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        run(&arguments, Stdio::inherit())
+    });
+    ensure!(done.await??.status.success(), "`cargo xtask cluster {what}` failed; its messages are above");
+    Ok(())
+}
+
+fn run(arguments: &[&str], errors: Stdio) -> Result<Output> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    Command::new(cargo)
+        .current_dir(crate::servers::workspace())
+        .args(["run", "--quiet", "--package", "xtask", "--", "cluster"])
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stderr(errors)
+        .output()
+        .context("running cargo")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instances_are_spread_over_data_centres_with_addresses_of_their_own() {
+        let spots: Vec<_> = (1..=6).map(|n| spot(&format!("i-{n}")).expect("a spot")).collect();
+        assert_eq!(
+            spots.iter().map(|(dc, _)| *dc).collect::<Vec<_>>(),
+            ["dc1", "dc2", "dc3", "dc1", "dc2", "dc3"]
+        );
+        assert_eq!(spots[4].1.to_string(), "10.77.2.22:7421");
+        assert!(spot("i-10").is_err() && spot("i-0").is_err() && spot("i").is_err());
+    }
+}

@@ -1,0 +1,235 @@
+//! How a run went over time, from its ledgers alone: what was accepted, what was called, how late.
+//!
+//! A task's lateness begins when nothing of its own queue stands before it: when it is due, was accepted, and the call
+//! before it in its queue has ended. Only first attempts count; what a failed attempt waits for is its policy.
+
+use std::collections::BTreeMap;
+
+use dueline::testing::history::{Asked, Called, History};
+use serde::Serialize;
+
+use crate::takeover::Spread;
+
+/// Lateness is looked at in stretches of this, in milliseconds.
+const STRETCH_MS: i64 = 5_000;
+/// After a fault it is to be below this again for 99 of 100, in milliseconds.
+const CALM_MS: i64 = 1_000;
+
+/// A data centre that was lost.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Recovery {
+    pub(crate) dc: String,
+    /// With all that was in it, or by its network alone.
+    pub(crate) whole: bool,
+    pub(crate) from: i64,
+    pub(crate) to: i64,
+    /// Until others ran all its shards, in milliseconds.
+    pub(crate) took_ms: i64,
+}
+
+/// What a run came to, in figures.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Course {
+    /// Events handed to the client, and those that a broker acknowledged.
+    pub(crate) sent: usize,
+    pub(crate) accepted: usize,
+    /// The longest time between two acknowledgements, and between two calls, in milliseconds.
+    pub(crate) without_accepts_ms: i64,
+    pub(crate) without_calls_ms: i64,
+    /// From handing an event to the client to its acknowledgement, in milliseconds.
+    pub(crate) waits: Option<Spread>,
+    /// Of all first attempts, in milliseconds.
+    pub(crate) lateness: Option<Spread>,
+    /// For each fault: how long after its beginning the last stretch began in which lateness was above a second (99th percentile),
+    /// in milliseconds; 0 = none did.
+    pub(crate) calm_after_ms: Vec<(String, i64)>,
+    pub(crate) stretches: Vec<Stretch>,
+}
+
+/// Five seconds of a run.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Stretch {
+    /// When it begins, in milliseconds after the first event.
+    pub(crate) at_ms: i64,
+    pub(crate) accepted: usize,
+    pub(crate) calls: usize,
+    pub(crate) lateness: Option<Spread>,
+}
+
+impl Course {
+    /// `sent` events were handed to the client until `until`; those acknowledged waited so long for it.
+    pub(crate) fn of(history: &History, sent: usize, mut waits: Vec<i64>, until: i64) -> Course {
+        let begun = history.asked.iter().map(|asked| asked.appended).min().unwrap_or(until);
+        let late = lateness(history);
+        let stretches = stretches(history, &late, begun, until);
+        let mut all: Vec<i64> = late.iter().map(|(_, late_ms)| *late_ms).collect();
+        let calm_after = history.faults.iter().enumerate().map(|(number, fault)| {
+            let end = history.faults.get(number + 1).map_or(until, |next| next.from);
+            let is_of = |at: i64| (fault.from..end).contains(&at);
+            let bad = |one: &&Stretch| {
+                is_of(begun + one.at_ms) && one.lateness.is_some_and(|late| late.p99_ms > CALM_MS)
+            };
+            let last = stretches.iter().filter(bad).map(|one| begun + one.at_ms + STRETCH_MS).max();
+            (fault.what.clone(), last.map_or(0, |last| last - fault.from))
+        });
+        let calm_after_ms = calm_after.collect();
+        Course {
+            sent,
+            accepted: history.asked.len(),
+            without_accepts_ms: longest_gap(history.asked.iter().map(|asked| asked.acked), until),
+            without_calls_ms: longest_gap(history.called.iter().map(|called| called.arrived), until),
+            waits: Spread::of(&mut waits),
+            lateness: Spread::of(&mut all),
+            calm_after_ms,
+            stretches,
+        }
+    }
+
+    /// For people.
+    pub(crate) fn text(&self) -> String {
+        let Course { sent, accepted, without_accepts_ms, without_calls_ms, lateness, .. } = self;
+        let share = *accepted as f64 * 100.0 / (*sent).max(1) as f64;
+        let mut text = format!(
+            "{accepted} of {sent} events accepted ({share:.2} %); longest time without one {without_accepts_ms} ms, without a call {without_calls_ms} ms"
+        );
+        if let Some(waits) = &self.waits {
+            text += &format!("\nfrom an event to its acknowledgement: {waits}");
+        }
+        if let Some(lateness) = lateness {
+            text += &format!("\nlateness of first attempts: {lateness}");
+        }
+        for (what, ms) in &self.calm_after_ms {
+            text +=
+                &format!("\n{what}: lateness (p99 of 5 s) below 1 s again after {:.0} s", *ms as f64 / 1e3);
+        }
+        text
+    }
+}
+
+/// When each first attempt arrived, and how late it was.
+fn lateness(history: &History) -> Vec<(i64, i64)> {
+    let mut asked: BTreeMap<(&str, &str), Vec<&Asked>> = BTreeMap::new();
+    for one in &history.asked {
+        if let (Some(queue), Some(id)) = (&one.queue, &one.id) {
+            asked.entry((queue, id)).or_default().push(one);
+        }
+    }
+    let mut calls: Vec<&Called> = history.called.iter().filter(|called| !called.refused).collect();
+    calls.sort_by_key(|called| called.arrived);
+    let mut free: BTreeMap<&str, i64> = BTreeMap::new();
+    let mut late = Vec::new();
+    for called in calls {
+        let known = asked.get(&(called.queue.as_str(), called.id.as_str()));
+        let known = known.into_iter().flatten().filter(|asked| asked.acked <= called.arrived);
+        let accepted = known.map(|asked| asked.acked).max().unwrap_or(called.due);
+        let before = free.get(called.queue.as_str()).copied().unwrap_or(i64::MIN);
+        if called.attempt == 1 {
+            let since = called.due.max(accepted).max(before);
+            late.push((called.arrived, (called.arrived - since).max(0)));
+        }
+        let ended = called.ended.map_or(called.deadline, |(at, _)| at);
+        free.insert(&called.queue, ended.max(before));
+    }
+    late
+}
+
+fn stretches(history: &History, late: &[(i64, i64)], begun: i64, until: i64) -> Vec<Stretch> {
+    let count = usize::try_from((until - begun) / STRETCH_MS + 1).unwrap_or(0);
+    let index = |at: i64| usize::try_from((at - begun).div_euclid(STRETCH_MS)).ok().filter(|n| *n < count);
+    let (mut accepted, mut calls, mut lates) = (vec![0; count], vec![0; count], vec![Vec::new(); count]);
+    history.asked.iter().filter_map(|asked| index(asked.acked)).for_each(|n| accepted[n] += 1);
+    history.called.iter().filter_map(|called| index(called.arrived)).for_each(|n| calls[n] += 1);
+    late.iter().filter_map(|(at, ms)| Some((index(*at)?, *ms))).for_each(|(n, ms)| lates[n].push(ms));
+    let mut all = Vec::new();
+    for (n, mut late) in lates.into_iter().enumerate() {
+        let at_ms = n as i64 * STRETCH_MS;
+        all.push(Stretch { at_ms, accepted: accepted[n], calls: calls[n], lateness: Spread::of(&mut late) });
+    }
+    all
+}
+
+fn longest_gap(times: impl Iterator<Item = i64>, until: i64) -> i64 {
+    let mut times: Vec<i64> = times.filter(|at| *at <= until).collect();
+    times.sort_unstable();
+    times.windows(2).map(|two| two[1] - two[0]).max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use dueline::testing::history::{Asks, End, Fault};
+
+    use super::*;
+
+    fn asked(id: &str, acked: i64) -> Asked {
+        Asked {
+            shard: Some(0),
+            offset: Some(0),
+            appended: acked,
+            acked,
+            queue: Some("q".into()),
+            id: Some(id.into()),
+            asks: Asks::Schedule { due: None, payload: String::new(), may_lapse: false },
+            origin: None,
+            misplaced: false,
+        }
+    }
+
+    fn called(id: &str, due: i64, arrived: i64, ended: i64, attempt: u32) -> Called {
+        Called {
+            shard: 0,
+            version: None,
+            decided: None,
+            sent: None,
+            arrived,
+            ended: Some((ended, End::Succeeded)),
+            queue: "q".into(),
+            id: id.into(),
+            due,
+            ready: None,
+            deadline: ended,
+            token: [0, 0, 0],
+            attempt,
+            max_attempts: None,
+            previous: None,
+            payload: String::new(),
+            refused: false,
+            broken_off: false,
+            parks: false,
+        }
+    }
+
+    #[test]
+    fn lateness_begins_when_a_task_is_due_accepted_and_first_in_its_queue() {
+        let history = History {
+            asked: vec![asked("a", 0), asked("b", 10), asked("c", 4_000)],
+            called: vec![
+                called("a", 1_000, 1_005, 3_000, 1),
+                called("a", 1_000, 3_500, 3_600, 2),
+                called("b", 1_500, 3_607, 3_608, 1),
+                called("c", 2_000, 4_009, 4_010, 1),
+            ],
+            ..History::default()
+        };
+        assert_eq!(lateness(&history).iter().map(|(_, late)| *late).collect::<Vec<_>>(), [5, 7, 9]);
+        let course = Course::of(&history, 4, vec![3, 4, 5], 20_000);
+        assert_eq!((course.accepted, course.sent), (3, 4));
+        assert_eq!((course.without_accepts_ms, course.without_calls_ms), (3_990, 2_495));
+        assert_eq!(course.stretches.iter().map(|one| one.calls).collect::<Vec<_>>(), [4, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_fault_is_over_when_no_stretch_after_it_is_late_any_more() {
+        let mut history = History { asked: vec![asked("a", 0)], ..History::default() };
+        let late_until = 22_000;
+        for n in 0..100 {
+            let due = n * 1_000;
+            let late = if (11_000..late_until).contains(&due) { 3_000 } else { 10 };
+            let id = format!("t{n}");
+            history.called.push(Called { queue: id.clone(), ..called(&id, due, due + late, due + late, 1) });
+        }
+        let fault = |what: &str, from| Fault { what: what.into(), from, to: from + 5_000 };
+        history.faults = vec![fault("lost", 10_000), fault("lost again", 60_000)];
+        let course = Course::of(&history, 1, vec![1], 100_000);
+        assert_eq!(course.calm_after_ms, [("lost".to_owned(), 15_000), ("lost again".to_owned(), 0)]);
+    }
+}
