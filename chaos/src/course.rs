@@ -44,9 +44,14 @@ pub(crate) struct Course {
     /// in milliseconds; 0 = none did.
     pub(crate) calm_after_ms: Vec<(String, i64)>,
     pub(crate) stretches: Vec<Stretch>,
+    /// The same, for pictures: since when, and each second.
+    #[serde(skip)]
+    pub(crate) begun: i64,
+    #[serde(skip)]
+    pub(crate) seconds: Vec<Stretch>,
 }
 
-/// Five seconds of a run.
+/// Some time of a run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Stretch {
     /// When it begins, in milliseconds after the first event.
@@ -61,7 +66,8 @@ impl Course {
     pub(crate) fn of(history: &History, sent: usize, mut waits: Vec<i64>, until: i64) -> Course {
         let begun = history.asked.iter().map(|asked| asked.appended).min().unwrap_or(until);
         let late = lateness(history);
-        let stretches = stretches(history, &late, begun, until);
+        let of_length = |length_ms| stretches(history, &late, begun, until, length_ms);
+        let (stretches, seconds) = (of_length(STRETCH_MS), of_length(1_000));
         let mut all: Vec<i64> = late.iter().map(|(_, late_ms)| *late_ms).collect();
         let calm_after = history.faults.iter().enumerate().map(|(number, fault)| {
             let end = history.faults.get(number + 1).map_or(until, |next| next.from);
@@ -82,6 +88,8 @@ impl Course {
             lateness: Spread::of(&mut all),
             calm_after_ms,
             stretches,
+            begun,
+            seconds,
         }
     }
 
@@ -133,16 +141,16 @@ fn lateness(history: &History) -> Vec<(i64, i64)> {
     late
 }
 
-fn stretches(history: &History, late: &[(i64, i64)], begun: i64, until: i64) -> Vec<Stretch> {
-    let count = usize::try_from((until - begun) / STRETCH_MS + 1).unwrap_or(0);
-    let index = |at: i64| usize::try_from((at - begun).div_euclid(STRETCH_MS)).ok().filter(|n| *n < count);
+fn stretches(history: &History, late: &[(i64, i64)], begun: i64, until: i64, length_ms: i64) -> Vec<Stretch> {
+    let count = usize::try_from((until - begun) / length_ms + 1).unwrap_or(0);
+    let index = |at: i64| usize::try_from((at - begun).div_euclid(length_ms)).ok().filter(|n| *n < count);
     let (mut accepted, mut calls, mut lates) = (vec![0; count], vec![0; count], vec![Vec::new(); count]);
     history.asked.iter().filter_map(|asked| index(asked.acked)).for_each(|n| accepted[n] += 1);
     history.called.iter().filter_map(|called| index(called.arrived)).for_each(|n| calls[n] += 1);
     late.iter().filter_map(|(at, ms)| Some((index(*at)?, *ms))).for_each(|(n, ms)| lates[n].push(ms));
     let mut all = Vec::new();
     for (n, mut late) in lates.into_iter().enumerate() {
-        let at_ms = n as i64 * STRETCH_MS;
+        let at_ms = n as i64 * length_ms;
         all.push(Stretch { at_ms, accepted: accepted[n], calls: calls[n], lateness: Spread::of(&mut late) });
     }
     all

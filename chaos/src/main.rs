@@ -20,6 +20,7 @@ mod instance;
 mod ledger;
 mod load;
 mod network;
+mod page;
 mod plan;
 mod producer;
 mod report;

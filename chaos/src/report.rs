@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::clock::{rfc3339, wall_ms};
 use crate::course::{Course, Recovery};
+use crate::page::Page;
 use crate::plan::{Plan, Scenario};
 use crate::say;
 use crate::stage::Stage;
@@ -121,6 +122,7 @@ impl Report {
             ),
             clean: judged.is_clean() && over_bound == 0,
         };
+        write_page(&dir.join("report.html"), stage, &summary, (&history, &judged))?;
         let file = File::create(dir.join("result.json"))?;
         serde_json::to_writer_pretty(BufWriter::new(file), &summary)?;
         Ok(Report { judged, takeovers, over_bound, summary, dir })
@@ -186,6 +188,49 @@ fn tell_judged(judged: &checker::Report) -> Result<()> {
         say::data(format_args!("{:?}: {}", wrong.rule, wrong.what))?;
     }
     Ok(())
+}
+
+fn write_page(
+    path: &Path,
+    stage: &Stage<'_>,
+    summary: &Summary,
+    (history, judged): (&History, &checker::Report),
+) -> Result<()> {
+    let Summary { scenario, seed, commit, started_at, ended_at, plan, events, calls, .. } = summary;
+    let rules = Rule::ALL.iter().map(|rule| {
+        let checked = judged.checked.get(rule).copied().unwrap_or(0);
+        (rule.word(), checked, judged.violations(*rule))
+    });
+    let place = |name: &String| Some((name.clone(), crate::cluster::spot(name).ok()?.0));
+    let page = Page {
+        title: format!("chaos run {} --seed {seed}", scenario.word()),
+        clean: summary.clean,
+        run: vec![
+            ("commit", commit.clone()),
+            ("servers", summary.servers.to_owned()),
+            ("from, to", format!("{started_at}, {ended_at}")),
+            ("events, calls", format!("{events}, {calls}")),
+        ],
+        plan: plan.steps.iter().map(ToString::to_string).collect(),
+        places: match stage.site.options.spread {
+            true => plan.instances.iter().filter_map(place).collect(),
+            false => BTreeMap::new(),
+        },
+        course: &summary.course,
+        recoveries: &summary.recoveries,
+        faults: &history.faults,
+        changes: &stage.watch.changes(),
+        shards: crate::site::SHARDS,
+        rules: rules.collect(),
+        duplicates: &judged.duplicates,
+        wrongs: judged
+            .wrongs
+            .iter()
+            .take(SHOWN_MAX)
+            .map(|wrong| format!("{:?}: {}", wrong.rule, wrong.what))
+            .collect(),
+    };
+    std::fs::write(path, page.html()?).with_context(|| format!("{}", path.display()))
 }
 
 fn write_history(path: &Path, history: &History) -> Result<()> {

@@ -26,7 +26,7 @@ const STALE_US: i64 = 5_000_000;
 /// What makes an instance answer for itself alone.
 const OWN_ONLY: (&str, &str) = ("dueline-hop", "1");
 /// The phase of a shard whose tasks are started.
-const RUNNING: &str = "running";
+pub(crate) const RUNNING: &str = "running";
 
 /// What an instance says of a shard.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -46,11 +46,11 @@ struct Page {
 /// A change in what an instance says of a shard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Change {
-    at: i64,
-    instance: String,
-    shard: u32,
-    epoch: u64,
-    phase: String,
+    pub(crate) at: i64,
+    pub(crate) instance: String,
+    pub(crate) shard: u32,
+    pub(crate) epoch: u64,
+    pub(crate) phase: String,
 }
 
 /// A shard with who runs it under which epoch.
@@ -222,7 +222,10 @@ impl Watch {
         if let Some(poller) = self.pollers.remove(instance) {
             poller.abort();
         }
-        self.seen().now.remove(instance);
+        let mut seen = self.seen();
+        if let Some((_, before)) = seen.now.remove(instance) {
+            seen.note_changes(instance, clock::wall_ms(), &before, &[]);
+        }
     }
 
     /// Running owners at this moment.

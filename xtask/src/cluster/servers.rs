@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::plan::{self, CASSANDRA_PORT, KAFKA_PORT};
 use super::state::{Cluster, State};
@@ -14,6 +14,8 @@ use crate::{packages, say};
 /// Eleven Java machines on two cores take their time.
 const READY_WAIT_MAX: Duration = Duration::from_secs(300);
 const READY_POLL: Duration = Duration::from_millis(200);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+const STORAGE_PORT: u16 = 7_000;
 const STOP_GRACE: Duration = Duration::from_secs(60);
 const LOG_TAIL_LINES: usize = 20;
 /// Copies of a topic: one in each data centre, as brokers are placed by rack. Two of them must have a record.
@@ -23,15 +25,19 @@ const SESSION_MS: u32 = 6_000;
 
 /// Starts those that do not run, and waits until all of them answer.
 pub(super) fn start(cluster: &Cluster, state: &mut State, names: &[String]) -> Result<()> {
-    let absent: Vec<&String> = names.iter().filter(|name| state.running(name).is_none()).collect();
+    let mut absent: Vec<&String> = names.iter().filter(|name| state.running(name).is_none()).collect();
+    // Those that others ask first come first.
+    absent.sort_by_key(|name| needs_seed(name));
     let sites = {
         let _held = cluster.cache.lock()?;
         absent.iter().map(|name| site(cluster, name)).collect::<Result<Vec<Site>>>()?
     };
     let launches = prepare(cluster, &absent, &sites)?;
     for ((name, site), launch) in absent.iter().zip(&sites).zip(launches) {
-        if !site.dir.join("started").exists() {
-            files::remove_file(&site.log())?;
+        if needs_seed(name) {
+            wait_for("a seed of Cassandra listens", || {
+                firsts("cassandra").any(|seed| listens(cluster, &seed))
+            })?;
         }
         let marker = format!("-Ddueline.cluster.run={}", site.dir.display());
         let process = launch.start(&marker)?;
@@ -39,7 +45,46 @@ pub(super) fn start(cluster: &Cluster, state: &mut State, names: &[String]) -> R
         state.servers.insert((*name).clone(), process);
         cluster.save(state)?;
     }
-    names.iter().try_for_each(|name| wait_ready(cluster, state, name))
+    let mut left: Vec<&String> = names.iter().collect();
+    wait_for("all servers answer", || {
+        left.retain(|name| {
+            let is_there = answers(cluster, name);
+            if is_there {
+                say::line(format_args!("{name} answers on {}", plan::address(name)));
+            }
+            !is_there
+        });
+        left.is_empty() || left.iter().any(|name| state.running(name).is_none())
+    })?;
+    match left.first() {
+        None => Ok(()),
+        Some(name) => {
+            let log = cluster.join(name).join("server.log");
+            bail!("{name} ended while starting; its log ends with:\n{}", process::tail(&log, LOG_TAIL_LINES))
+        }
+    }
+}
+
+/// A node that is no seed ends when none of its seeds is there.
+fn needs_seed(name: &str) -> bool {
+    !plan::is_kafka(name) && !plan::is_first(name)
+}
+
+fn wait_for(what: &str, mut holds: impl FnMut() -> bool) -> Result<()> {
+    let begun = Instant::now();
+    while !holds() {
+        ensure!(begun.elapsed() < READY_WAIT_MAX, "not within {READY_WAIT_MAX:?}: {what}");
+        std::thread::sleep(READY_POLL);
+    }
+    Ok(())
+}
+
+/// Whether a node takes connections from other nodes.
+fn listens(cluster: &Cluster, name: &str) -> bool {
+    let Some(place) = plan::place(name) else { return false };
+    let at = (plan::address(name).ip(), STORAGE_PORT).into();
+    let connect = || Ok(std::net::TcpStream::connect_timeout(&at, CONNECT_TIMEOUT).map(drop)?);
+    cluster.namespace(place).within(connect).is_ok()
 }
 
 /// Formatting takes a Java machine each: two at a time.
@@ -101,7 +146,7 @@ fn broker(name: &str, address: std::net::Ipv4Addr, dc: &str) -> kafka::Node {
 }
 
 fn node(name: &str, address: std::net::Ipv4Addr, dc: &str) -> cassandra::Node {
-    let ports = Ports { client: CASSANDRA_PORT, inner: 7_000 };
+    let ports = Ports { client: CASSANDRA_PORT, inner: STORAGE_PORT };
     let seed = |name: String| format!("{}:{}", plan::address(&name).ip(), ports.inner);
     cassandra::Node {
         cluster: "dueline-cluster",
@@ -124,23 +169,6 @@ pub(super) fn answers(cluster: &Cluster, name: &str) -> bool {
         false => Ok(cassandra::answers(at)? && cassandra::peers(at)? >= others),
     });
     answer.unwrap_or(false)
-}
-
-fn wait_ready(cluster: &Cluster, state: &State, name: &str) -> Result<()> {
-    let log = cluster.join(name).join("server.log");
-    let begun = Instant::now();
-    while !answers(cluster, name) {
-        let tail = || process::tail(&log, LOG_TAIL_LINES);
-        if state.running(name).is_none() {
-            bail!("{name} ended while starting; its log ends with:\n{}", tail());
-        }
-        if begun.elapsed() > READY_WAIT_MAX {
-            bail!("{name} does not answer after {READY_WAIT_MAX:?}; its log ends with:\n{}", tail());
-        }
-        std::thread::sleep(READY_POLL);
-    }
-    say::line(format_args!("{name} answers on {}", plan::address(name)));
-    Ok(())
 }
 
 /// Kills a server, if it runs.
