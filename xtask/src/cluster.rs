@@ -110,7 +110,8 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn possible() -> Result<()> {
+/// Whether data centres can be made here; why not, otherwise, and what to do instead.
+pub(crate) fn possible() -> Result<()> {
     let instead = "`cargo xtask servers up` starts one Kafka and one Cassandra anywhere";
     if !cfg!(target_os = "linux") {
         bail!("data centres on one machine are network namespaces, which are Linux's; {instead}");

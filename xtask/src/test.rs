@@ -13,7 +13,7 @@
 //! | DUELINE_TEST_XTASK | this program: `servers stop\|start kafka\|cassandra` for tests of faults |
 
 use crate::servers::{self, Up};
-use crate::{clients, packages, say, workspace};
+use crate::{clients, cluster, packages, say, workspace};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use std::ffi::OsString;
@@ -45,7 +45,11 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         packages::install(&[packages::JAVA, packages::MAVEN, packages::KCAT, packages::PYTHON_VENV])?;
     }
     build()?;
-    let tally = if options.no_servers { test(&options, &Vec::new())? } else { test_on_servers(&options)? };
+    let mut tally =
+        if options.no_servers { test(&options, &Vec::new())? } else { test_on_servers(&options)? };
+    if !options.no_servers && options.arguments.is_empty() {
+        lose_a_data_centre(&mut tally)?;
+    }
     report(&tally, &options, begun.elapsed())?;
     Ok(if tally.succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -67,6 +71,34 @@ fn test_on_servers(options: &Options) -> Result<Tally> {
     Ok(tally)
 }
 
+/// A data centre is lost while events come and tasks run: a short run of `chaos` on a cluster of its own.
+fn lose_a_data_centre(tally: &mut Tally) -> Result<()> {
+    if let Err(why) = cluster::possible() {
+        say::line(format_args!("NOT run: the loss of a data centre: {why:#}"));
+        return Ok(());
+    }
+    let programs = std::env::current_exe().context("the path of this program")?;
+    let out = workspace::root()?.join("target/chaos/dc-loss-smoke");
+    let status = Command::new(programs.with_file_name("chaos"))
+        .args(["run", "dc-loss", "--servers", "cluster", "--seed", "1", "--minutes", "1", "--rate", "20"])
+        .arg("--dueline")
+        .arg(programs.with_file_name("dueline"))
+        .arg("--out")
+        .arg(&out)
+        .stdin(Stdio::null())
+        .status()
+        .context("running chaos")?;
+    match status.success() {
+        true => tally.passed += 1,
+        false => {
+            tally.failed += 1;
+            tally.failures.push(format!("the loss of a data centre: see {}", out.display()));
+            tally.succeeded = false;
+        }
+    }
+    Ok(())
+}
+
 fn end(up: &Up) -> Result<()> {
     if up.started.is_empty() {
         say::line("the servers ran before and are left running");
@@ -74,12 +106,18 @@ fn end(up: &Up) -> Result<()> {
     servers::end_started(up)
 }
 
-fn cargo_test() -> Result<Command> {
+fn cargo(what: &str) -> Result<Command> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command
         .current_dir(workspace::root()?)
-        .args(["test", "--workspace", "--features", "testing", "--no-fail-fast"])
+        .args([what, "--workspace", "--features", "testing"])
         .stdin(Stdio::null());
+    Ok(command)
+}
+
+fn cargo_test() -> Result<Command> {
+    let mut command = cargo("test")?;
+    command.arg("--no-fail-fast");
     Ok(command)
 }
 
@@ -88,6 +126,11 @@ fn build() -> Result<()> {
     let status = cargo_test()?.arg("--no-run").stdout(std::io::stderr()).status().context("running cargo")?;
     if !status.success() {
         bail!("the tests do not build: see the compiler's messages above");
+    }
+    // Programs that other programs run, with the features that the tests have.
+    let programs = cargo("build")?.arg("--bins").status().context("running cargo")?;
+    if !programs.success() {
+        bail!("the programs do not build: see the compiler's messages above");
     }
     Ok(())
 }
