@@ -67,8 +67,12 @@ pub(crate) async fn all(stage: &mut Stage<'_>, plan: &Plan, ledger: &Path, done:
                 until_wall(storm_at).await;
                 stage.leave(name)?;
             }
-            Step::LoseDc { dc, whole, for_ms, rest_ms } => {
-                lose_dc(stage, dc, *whole, *for_ms).await?;
+            Step::LoseDc { dc, whole, further, for_ms, rest_ms } => {
+                lose_dc(stage, dc, *whole, further.as_deref(), *for_ms).await?;
+                rest(stage, *rest_ms).await?;
+            }
+            Step::LoseServers { names, frozen, for_ms, rest_ms } => {
+                lose_servers(stage, names, *frozen, *for_ms).await?;
                 rest(stage, *rest_ms).await?;
             }
             Step::LoseAll { tasks, due_ms, down_ms, rest_ms } => {
@@ -109,33 +113,68 @@ async fn kill(stage: &mut Stage<'_>, victim: &str, number: u32, down_ms: i64, le
 }
 
 /// Loses a data centre, waits until the others run all its shards, and gets it back.
-async fn lose_dc(stage: &mut Stage<'_>, dc: &str, whole: bool, for_ms: i64) -> Result<()> {
+async fn lose_dc(
+    stage: &mut Stage<'_>,
+    dc: &str,
+    whole: bool,
+    further: Option<&str>,
+    for_ms: i64,
+) -> Result<()> {
     let victims: Vec<String> = stage.names().into_iter().filter(|name| is_in(name, dc)).collect();
     let (verb, back) = if whole { ("lose", "heal") } else { ("cut", "open") };
     let from = wall_ms();
     if whole {
         stage.kill_together(&victims, 0)?;
     }
-    cluster::act(vec![verb.to_owned(), dc.to_owned()]).await?;
-    let others = || {
-        let owners = stage.watch.owners();
-        owners.len() == site::SHARDS as usize && !owners.values().any(|owner| is_in(&owner.instance, dc))
-    };
-    let taken =
-        clock::until(&format!("others run all shards of {dc}"), DC_TAKEOVER_SECONDS_MAX, others).await;
+    cluster::act(&[verb, dc]).await?;
+    let taken = others_run(stage, dc).await;
     let took_ms = wall_ms() - from;
     say::line(format_args!("   all shards run elsewhere after {:.1} s", took_ms as f64 / 1_000.0));
     if let Err(error) = taken {
         stage.wrong(format!("{dc} lost: {error}"));
     }
+    if let Some(further) = further {
+        lose_servers(stage, &[further.to_owned()], false, for_ms / 2).await?;
+        if let Err(error) = others_run(stage, dc).await {
+            stage.wrong(format!("{dc} lost, {further} back: {error}"));
+        }
+    }
     until_wall(from + for_ms).await;
-    cluster::act(vec![back.to_owned(), dc.to_owned()]).await?;
+    cluster::act(&[back, dc]).await?;
     stage.fault(format!("{dc} {}", if whole { "lost" } else { "cut off" }), from);
     stage.recoveries.push(Recovery { dc: dc.to_owned(), whole, from, to: wall_ms(), took_ms });
     for name in &victims {
         match whole {
             true => stage.start(name).await?,
             false => stage.halted(name, from),
+        }
+    }
+    Ok(())
+}
+
+/// Waits until every shard runs outside of a data centre.
+async fn others_run(stage: &Stage<'_>, dc: &str) -> Result<()> {
+    let run = || {
+        let owners = stage.watch.owners();
+        owners.len() == site::SHARDS as usize && !owners.values().any(|owner| is_in(&owner.instance, dc))
+    };
+    clock::until(&format!("others run all shards of {dc}"), DC_TAKEOVER_SECONDS_MAX, run).await
+}
+
+/// Kills or freezes servers, and has them go on.
+async fn lose_servers(stage: &mut Stage<'_>, names: &[String], frozen: bool, for_ms: i64) -> Result<()> {
+    let (verb, back) = if frozen { ("freeze", "thaw") } else { ("kill", "start") };
+    let arguments = |verb| [verb].into_iter().chain(names.iter().map(String::as_str)).collect::<Vec<_>>();
+    let from = wall_ms();
+    cluster::act(&arguments(verb)).await?;
+    until_wall(from + for_ms).await;
+    cluster::act(&arguments(back)).await?;
+    let how = if frozen { "frozen" } else { "killed" };
+    stage.fault(format!("{} {how}", names.join(", ")), from);
+    // Who cannot reach the store, or waits for it, does not hear in time how calls ended.
+    if names.iter().any(|name| name.starts_with("cassandra")) {
+        for name in stage.names() {
+            stage.halted(&name, from);
         }
     }
     Ok(())

@@ -12,6 +12,10 @@ use crate::say;
 
 /// Their names. The third byte of an address is a data centre's number.
 pub(crate) const DCS: [&str; 3] = ["dc1", "dc2", "dc3"];
+/// Its servers.
+pub(crate) const BROKERS: [&str; 6] = ["kafka-1", "kafka-2", "kafka-3", "kafka-4", "kafka-5", "kafka-6"];
+pub(crate) const NODES: [&str; 5] =
+    ["cassandra-1", "cassandra-2", "cassandra-3", "cassandra-4", "cassandra-5"];
 /// The last byte of an instance's address begins here; there are this many for instances.
 const INSTANCE_HOST: u8 = 21;
 pub(crate) const INSTANCES_MAX: usize = 9;
@@ -82,6 +86,12 @@ impl Insides {
     }
 }
 
+/// The data centre of a server: two of a kind in each, in the order of their numbers.
+pub(crate) fn dc_of(server: &str) -> &'static str {
+    let index = |all: &[&str]| all.iter().position(|one| *one == server);
+    index(&BROKERS).or_else(|| index(&NODES)).and_then(|index| DCS.get(index / 2)).copied().unwrap_or("")
+}
+
 /// The data centre of an instance, in turn by the number in its name, and where it listens.
 pub(crate) fn spot(instance: &str) -> Result<(&'static str, SocketAddr)> {
     let number: Option<usize> = instance.rsplit_once('-').and_then(|(_, number)| number.parse().ok());
@@ -99,7 +109,8 @@ fn address(dc: &str, host: u8) -> Result<Ipv4Addr> {
 }
 
 /// Does something to the cluster, as `cargo xtask cluster` would.
-pub(crate) async fn act(arguments: Vec<String>) -> Result<()> {
+pub(crate) async fn act(arguments: &[&str]) -> Result<()> {
+    let arguments: Vec<String> = arguments.iter().map(|one| (*one).to_owned()).collect();
     let what = arguments.join(" ");
     let done = tokio::task::spawn_blocking(move || {
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -133,6 +144,10 @@ mod tests {
             ["dc1", "dc2", "dc3", "dc1", "dc2", "dc3"]
         );
         assert_eq!(spots[4].1.to_string(), "10.77.2.22:7421");
+        assert_eq!(
+            ["kafka-1", "kafka-4", "cassandra-4", "cassandra-5"].map(dc_of),
+            ["dc1", "dc2", "dc2", "dc3"]
+        );
         assert!(spot("i-10").is_err() && spot("i-0").is_err() && spot("i").is_err());
     }
 }

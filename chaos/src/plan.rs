@@ -23,10 +23,14 @@ pub(crate) enum Scenario {
     RebalanceStorm,
     DcLoss,
     DcCut,
+    QuorumLoss,
+    KafkaGone,
+    CassandraGone,
+    ServersDown,
 }
 
 impl Scenario {
-    pub(crate) const ALL: [Scenario; 8] = [
+    pub(crate) const ALL: [Scenario; 12] = [
         Scenario::Kill,
         Scenario::Sigstop,
         Scenario::LostCancel,
@@ -35,6 +39,10 @@ impl Scenario {
         Scenario::RebalanceStorm,
         Scenario::DcLoss,
         Scenario::DcCut,
+        Scenario::QuorumLoss,
+        Scenario::KafkaGone,
+        Scenario::CassandraGone,
+        Scenario::ServersDown,
     ];
 
     /// Its name on the command line.
@@ -48,6 +56,10 @@ impl Scenario {
             Scenario::RebalanceStorm => "rebalance-storm",
             Scenario::DcLoss => "dc-loss",
             Scenario::DcCut => "dc-cut",
+            Scenario::QuorumLoss => "quorum-loss",
+            Scenario::KafkaGone => "kafka-gone",
+            Scenario::CassandraGone => "cassandra-gone",
+            Scenario::ServersDown => "servers-down",
         }
     }
 
@@ -66,6 +78,14 @@ impl Scenario {
                 "a data centre lost whole: network, brokers, nodes, instances (--servers cluster)"
             }
             Scenario::DcCut => "a data centre cut off by its network alone (--servers cluster)",
+            Scenario::QuorumLoss => {
+                "a data centre lost, then one node more, then both back (--servers cluster)"
+            }
+            Scenario::KafkaGone => {
+                "all brokers killed for a while; what was taken in runs on (--servers cluster)"
+            }
+            Scenario::CassandraGone => "all nodes killed for a while; nothing starts (--servers cluster)",
+            Scenario::ServersDown => "brokers and nodes killed or frozen, one at a time (--servers cluster)",
         }
     }
 
@@ -75,14 +95,17 @@ impl Scenario {
         match self {
             Scenario::CutKafka => 9_000,
             // What a lost leader acknowledged is read from the next one: the brokers' session of 6 s, and then as above.
-            Scenario::DcLoss | Scenario::DcCut => 15_000,
+            Scenario::DcLoss | Scenario::DcCut | Scenario::QuorumLoss | Scenario::ServersDown => 15_000,
+            // Elections, and the group anew, after the last broker is back.
+            Scenario::KafkaGone => 30_000,
             _ => 5_000,
         }
     }
 
-    /// Whether it needs data centres.
-    pub(crate) fn loses_dcs(self) -> bool {
-        matches!(self, Scenario::DcLoss | Scenario::DcCut)
+    /// Whether it needs a cluster of several servers.
+    pub(crate) fn needs_cluster(self) -> bool {
+        use Scenario::{CassandraGone, DcCut, DcLoss, KafkaGone, QuorumLoss, ServersDown};
+        matches!(self, DcLoss | DcCut | QuorumLoss | KafkaGone | CassandraGone | ServersDown)
     }
 
     /// Whether each instance needs a network of its own.
@@ -149,10 +172,19 @@ pub(crate) enum Step {
         down_ms: i64,
         rest_ms: i64,
     },
-    /// A data centre lost for `for_ms`: whole, with all that is in it, or cut off only.
+    /// A data centre lost for `for_ms`: whole, with all that is in it, or cut off only. When others have taken over, a further
+    /// server may be killed for half of that.
     LoseDc {
         dc: String,
         whole: bool,
+        further: Option<String>,
+        for_ms: i64,
+        rest_ms: i64,
+    },
+    /// Servers killed, or frozen.
+    LoseServers {
+        names: Vec<String>,
+        frozen: bool,
         for_ms: i64,
         rest_ms: i64,
     },
@@ -171,10 +203,15 @@ impl fmt::Display for Step {
             }
             Step::Join { name, after_ms } => write!(f, "after {:.1} s {name} joins", s(after_ms)),
             Step::Leave { name, after_ms } => write!(f, "after {:.1} s {name} leaves", s(after_ms)),
-            Step::LoseDc { dc, whole: true, for_ms, .. } => {
-                write!(f, "lose {dc} and all in it for {:.1} s", s(for_ms))
+            Step::LoseDc { dc, whole, further, for_ms, .. } => {
+                let how = if *whole { "lose all of" } else { "cut off" };
+                write!(f, "{how} {dc} for {:.1} s", s(for_ms))?;
+                further.iter().try_for_each(|name| write!(f, ", and {name} too for half of it"))
             }
-            Step::LoseDc { dc, whole: false, for_ms, .. } => write!(f, "cut {dc} off for {:.1} s", s(for_ms)),
+            Step::LoseServers { names, frozen, for_ms, .. } => {
+                let how = if *frozen { "freeze" } else { "kill" };
+                write!(f, "{how} {} for {:.1} s", names.join(", "), s(for_ms))
+            }
             Step::LoseAll { tasks, due_ms, down_ms, .. } => write!(
                 f,
                 "{tasks} tasks due in {:.1} s, kill all, cancel half, start again after {:.1} s",

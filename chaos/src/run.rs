@@ -92,7 +92,10 @@ impl Args {
     fn fits(&self) -> Result<()> {
         let is_cluster = self.servers == Topology::Cluster;
         let word = self.scenario.word();
-        ensure!(is_cluster || !self.scenario.loses_dcs(), "{word} needs data centres: --servers cluster");
+        ensure!(
+            is_cluster || !self.scenario.needs_cluster(),
+            "{word} needs several servers: --servers cluster"
+        );
         ensure!(!is_cluster || !self.scenario.cuts(), "{word} is for --servers single: it cuts at loopback");
         ensure!(!is_cluster || self.kafka.is_none(), "--servers cluster makes its own Kafka and Cassandra");
         Ok(())

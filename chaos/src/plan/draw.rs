@@ -2,7 +2,7 @@
 
 use dueline::testing::rng::Rng;
 
-use crate::cluster::DCS;
+use crate::cluster::{self, BROKERS, DCS, NODES};
 
 use super::{BTreeSet, Cut, Plan, Scenario, Server, Step, Wanted};
 
@@ -19,6 +19,8 @@ const FREEZES_MS: [i64; 3] = [5_000, 20_000, 60_000];
 const CUTS_MS: [(i64, i64); 3] = [(1_000, 5_000), (8_000, 20_000), (25_000, 40_000)];
 /// How long a data centre is lost, from and to: others have taken over long before it is back.
 const DC_LOST_MS: (i64, i64) = (40_000, 60_000);
+/// How long one server is killed or frozen, from and to.
+const SERVER_DOWN_MS: (i64, i64) = (10_000, 40_000);
 /// What a fault takes in all beyond its own length, about.
 const SETTLE_MS: i64 = 15_000;
 const MINUTE_MS: i64 = 60_000;
@@ -38,8 +40,12 @@ pub(super) fn plan(wanted: &Wanted) -> Plan {
         Scenario::CutKafka => cuts(wanted, &instances, Server::Kafka),
         Scenario::CutCassandra => cuts(wanted, &instances, Server::Cassandra),
         Scenario::RebalanceStorm => storm(wanted, &instances),
-        Scenario::DcLoss => dc_losses(wanted, true),
-        Scenario::DcCut => dc_losses(wanted, false),
+        Scenario::DcLoss => dc_losses(wanted, true, false),
+        Scenario::DcCut => dc_losses(wanted, false, false),
+        Scenario::QuorumLoss => dc_losses(wanted, true, true),
+        Scenario::KafkaGone => gone(wanted, &BROKERS),
+        Scenario::CassandraGone => gone(wanted, &NODES),
+        Scenario::ServersDown => servers_down(wanted),
     };
     Plan { instances, steps }
 }
@@ -126,7 +132,7 @@ fn storm(wanted: &Wanted, instances: &[String]) -> Vec<Step> {
 }
 
 /// Each data centre once a round, in an order of the seed. A loss takes a minute, with getting it back.
-fn dc_losses(wanted: &Wanted, whole: bool) -> Vec<Step> {
+fn dc_losses(wanted: &Wanted, whole: bool, and_more: bool) -> Vec<Step> {
     let mut dice = Rng::of_stream(wanted.seed, STEPS);
     let mut dcs = DCS;
     let mut steps = Vec::new();
@@ -135,14 +141,41 @@ fn dc_losses(wanted: &Wanted, whole: bool) -> Vec<Step> {
             dice.shuffle(&mut dcs);
         }
         let (shortest, longest) = DC_LOST_MS;
+        let dc = dcs[number % dcs.len()];
+        // With one node more there is no quorum; of the third data centre's single node two would have to go.
+        let others: Vec<&str> = NODES.into_iter().filter(|node| cluster::dc_of(node) != dc).collect();
+        let further = others[dice.index(others.len())].to_owned();
         steps.push(Step::LoseDc {
-            dc: dcs[number % dcs.len()].to_owned(),
+            dc: dc.to_owned(),
             whole,
+            further: and_more.then_some(further),
             for_ms: dice.range_ms(shortest, longest),
             rest_ms: rest(&mut dice),
         });
     }
     steps
+}
+
+/// All servers of a kind killed at once.
+fn gone(wanted: &Wanted, names: &[&str]) -> Vec<Step> {
+    let mut dice = Rng::of_stream(wanted.seed, STEPS);
+    let minutes = i64::from(wanted.minutes.unwrap_or(1).max(1));
+    let names = names.iter().map(|name| (*name).to_owned()).collect();
+    let for_ms = minutes * MINUTE_MS - dice.range_ms(0, 20_000);
+    vec![Step::LoseServers { names, frozen: false, for_ms, rest_ms: rest(&mut dice) }]
+}
+
+/// One server after the other, of either kind in turn.
+fn servers_down(wanted: &Wanted) -> Vec<Step> {
+    let mut dice = Rng::of_stream(wanted.seed, STEPS);
+    let down = |number: u32| {
+        let kind: &[&str] = if number.is_multiple_of(2) { &BROKERS } else { &NODES };
+        let names = vec![kind[dice.index(kind.len())].to_owned()];
+        let (shortest, longest) = SERVER_DOWN_MS;
+        let for_ms = dice.range_ms(shortest, longest);
+        Step::LoseServers { names, frozen: dice.chance(500), for_ms, rest_ms: rest(&mut dice) }
+    };
+    (0..wanted.minutes.unwrap_or(4).max(1)).map(down).collect()
 }
 
 fn losses(wanted: &Wanted) -> Vec<Step> {
