@@ -62,8 +62,10 @@ pub(crate) struct Stretch {
 }
 
 impl Course {
-    /// `sent` events were handed to the client until `until`; those acknowledged waited so long for it.
-    pub(crate) fn of(history: &History, sent: usize, mut waits: Vec<i64>, until: i64) -> Course {
+    /// `sent` events were handed to the client until `load_ended`; those acknowledged waited so long for it.
+    pub(crate) fn of(history: &History, sent: usize, mut waits: Vec<i64>, load_ended: i64) -> Course {
+        let until =
+            history.called.iter().map(|called| called.arrived).max().unwrap_or(load_ended).max(load_ended);
         let begun = history.asked.iter().map(|asked| asked.appended).min().unwrap_or(until);
         let late = lateness(history);
         let of_length = |length_ms| stretches(history, &late, begun, until, length_ms);
@@ -82,8 +84,8 @@ impl Course {
         Course {
             sent,
             accepted: history.asked.len(),
-            without_accepts_ms: longest_gap(history.asked.iter().map(|asked| asked.acked), until),
-            without_calls_ms: longest_gap(history.called.iter().map(|called| called.arrived), until),
+            without_accepts_ms: longest_gap(history.asked.iter().map(|asked| asked.acked), load_ended),
+            without_calls_ms: longest_gap(history.called.iter().map(|called| called.arrived), load_ended),
             waits: Spread::of(&mut waits),
             lateness: Spread::of(&mut all),
             calm_after_ms,
