@@ -224,10 +224,13 @@ pub(super) async fn follow(service: Service) {
                     Ok(Err(error)) => error.to_string(),
                     _ => "no answer in time".to_owned(),
                 };
-                tracing::warn!(
-                    detail,
-                    "gates not read: those known stay in force for a lease, then nothing starts"
-                );
+                if let Some(times) = service.shared.told("gates") {
+                    tracing::warn!(
+                        detail,
+                        times,
+                        "gates not read: those known stay in force for a lease, then nothing starts"
+                    );
+                }
                 if let Some(known) = keeper.closed() {
                     let gates = keeper.lock().clone();
                     tell(&service, &gates, known.asked_at);

@@ -13,7 +13,7 @@ impl Shared {
     }
 
     /// Whether a trouble is to be logged now, with how often it came.
-    fn told(&self, what: &'static str) -> Option<u64> {
+    pub(super) fn told(&self, what: &'static str) -> Option<u64> {
         self.troubles.count(what, self.clock.now().boot)
     }
 
