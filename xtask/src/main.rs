@@ -5,6 +5,7 @@
 
 mod clients;
 mod packages;
+mod promtool;
 mod say;
 mod servers;
 mod sim;
