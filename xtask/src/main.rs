@@ -6,6 +6,7 @@
 mod clients;
 mod cluster;
 mod packages;
+mod promtool;
 mod say;
 mod servers;
 mod sim;

@@ -10,10 +10,11 @@
 //! | DUELINE_TEST_KAFKA, DUELINE_TEST_CASSANDRA | host:port |
 //! | DUELINE_TEST_PYTHON | a Python with `confluent_kafka` and `kafka` |
 //! | DUELINE_TEST_KCAT | the program |
+//! | DUELINE_TEST_PROMTOOL | the program; also without servers |
 //! | DUELINE_TEST_XTASK | this program: `servers stop\|start kafka\|cassandra` for tests of faults |
 
 use crate::servers::{self, Up};
-use crate::{clients, cluster, packages, say, workspace};
+use crate::{clients, cluster, packages, promtool, say, workspace};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use std::ffi::OsString;
@@ -44,9 +45,10 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
     } else {
         packages::install(&[packages::JAVA, packages::MAVEN, packages::KCAT, packages::PYTHON_VENV])?;
     }
+    let promtool = promtool(&options)?;
     build()?;
     let mut tally =
-        if options.no_servers { test(&options, &Vec::new())? } else { test_on_servers(&options)? };
+        if options.no_servers { test(&options, &promtool)? } else { test_on_servers(&options, promtool)? };
     if !options.no_servers && options.arguments.is_empty() {
         lose_a_data_centre(&mut tally)?;
     }
@@ -54,16 +56,29 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
     Ok(if tally.succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn test_on_servers(options: &Options) -> Result<Tally> {
+/// Without servers the tests may do without it; they say so.
+fn promtool(options: &Options) -> Result<Variables> {
+    match promtool::ensure() {
+        Ok(program) => Ok(vec![("DUELINE_TEST_PROMTOOL", program.into())]),
+        Err(error) if options.no_servers => {
+            say::line(format_args!("{error:#}"));
+            Ok(Vec::new())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn test_on_servers(options: &Options, promtool: Variables) -> Result<Tally> {
     let clients = clients::ensure()?;
     let up = servers::up()?;
-    let variables = vec![
+    let mut variables = vec![
         ("DUELINE_TEST_KAFKA", up.kafka.clone().into()),
         ("DUELINE_TEST_CASSANDRA", up.cassandra.clone().into()),
         ("DUELINE_TEST_PYTHON", clients.python.into()),
         ("DUELINE_TEST_KCAT", clients.kcat.into()),
         ("DUELINE_TEST_XTASK", std::env::current_exe().context("the path of this program")?.into()),
     ];
+    variables.extend(promtool);
     let tally = test(options, &variables);
     let ended = end(&up);
     let tally = tally?;
