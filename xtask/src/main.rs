@@ -4,6 +4,7 @@
 //! `eval "$(cargo xtask servers up)"` works in a shell.
 
 mod clients;
+mod k8s;
 mod packages;
 mod say;
 mod servers;
@@ -24,6 +25,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
+    /// The manifests of deploy/k8s against a real Kubernetes API server
+    K8s(k8s::Options),
     /// Real Kafka and Cassandra on loopback
     Servers(servers::Options),
     /// Many seeds of the simulation, one seed shown, or the planted mistakes
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli) -> Result<ExitCode> {
     match cli.task {
+        Task::K8s(options) => k8s::run(options),
         Task::Servers(options) => servers::run(options),
         Task::Sim(options) => sim::run(&options),
         Task::Test(options) => test::run(options),

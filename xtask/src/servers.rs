@@ -13,7 +13,7 @@ mod cassandra;
 pub(crate) mod jars;
 mod kafka;
 mod ports;
-mod process;
+pub(crate) mod process;
 pub(crate) mod state;
 
 use crate::{packages, say};

@@ -190,7 +190,7 @@ impl Stat {
 }
 
 /// The last lines of a log, for an error message.
-pub(super) fn tail(log: &Path, lines_max: usize) -> String {
+pub(crate) fn tail(log: &Path, lines_max: usize) -> String {
     let text = fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(lines_max)..].join("\n")

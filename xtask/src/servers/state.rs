@@ -169,7 +169,7 @@ impl Run {
 }
 
 /// Makes a folder and those above it.
-pub(super) fn make_dir(dir: &Path) -> Result<()> {
+pub(crate) fn make_dir(dir: &Path) -> Result<()> {
     fs::create_dir_all(dir).with_context(|| format!("making the folder {}", dir.display()))
 }
 
@@ -193,7 +193,8 @@ pub(super) fn remove_file(path: &Path) -> Result<()> {
     }
 }
 
-fn lock(path: &Path) -> Result<File> {
+/// Waits for the lock at `path` and holds it until the returned file is dropped.
+pub(crate) fn lock(path: &Path) -> Result<File> {
     let file = File::create(path).with_context(|| format!("opening the lock {}", path.display()))?;
     file.lock().with_context(|| format!("locking {}", path.display()))?;
     Ok(file)
