@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::path::{Component as Part, Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// Components in the order they are to be listed in, each with what it builds on.
 const COMPONENTS: [(&str, Option<&str>); 7] = [
@@ -117,7 +117,7 @@ pub(super) fn render(
             let n = next.fetch_add(1, Ordering::Relaxed);
             let Some(arrangement) = all.get(n) else { return Ok(()) };
             let text = one(kubectl, deploy, dir, arrangement).with_context(|| arrangement.to_string())?;
-            rendered.lock().expect("no other thread panicked").push((n, text));
+            rendered.lock().unwrap_or_else(PoisonError::into_inner).push((n, text));
         }
     };
     std::thread::scope(|scope| {
@@ -126,7 +126,7 @@ pub(super) fn render(
         other.join().unwrap_or_else(|_| bail!("a thread that renders panicked"))?;
         mine
     })?;
-    let mut rendered = rendered.into_inner().expect("no thread panicked");
+    let mut rendered = rendered.into_inner().unwrap_or_else(PoisonError::into_inner);
     rendered.sort();
     Ok(rendered.into_iter().map(|(_, text)| text).collect())
 }

@@ -3,7 +3,7 @@
 use super::api::{self, Api};
 use super::apply::{self, Applied};
 use super::arrangements::{self, Arrangement, OVERLAYS, Overlay, SERVERS};
-use super::configuration::Dueline;
+use super::configuration::{self, Dueline};
 use super::crds::{self, Taught};
 use super::kubectl::Run;
 use super::table::Table;
@@ -39,10 +39,12 @@ pub(super) fn run(dueline: Option<PathBuf>) -> Result<ExitCode> {
     let cache = Cache::open()?;
     state::make_dir(&cache.join("k8s"))?;
     let _held = state::lock(&cache.join("k8s/lock"))?;
+    // Before the servers start, so that they do not wait for a compiler.
     let programs = programs::ensure(&cache)?;
+    let program = configuration::program(dueline)?;
     let dir = cache.join("k8s/run");
     let api = api::start(&programs, &dir)?;
-    let dueline = Dueline::new(dueline, &dir)?;
+    let dueline = Dueline::new(program, &dir)?;
     let taught = crds::teach(&cache, &api)?;
     let root = workspace::root()?;
     let mut site =
@@ -89,12 +91,13 @@ impl Site {
         let (secrets, faults) = texts::secrets(&self.root, &of_all)?;
         self.table.row("secrets are in the README", secrets, &faults);
         let (paths, faults) = texts::image(&self.root)?;
-        self.table.row("paths of the Containerfile exist", paths, &faults);
+        self.table.row("paths and Rust of the Containerfile", paths, &faults);
         // With every component there is an object of each kind.
         let mut objects = by_namespace(&of_base).into_values().max_by_key(Vec::len).unwrap_or_default();
         objects.extend(self.servers.clone());
-        let (made, faults) = mistakes::refused(self, &objects)?;
-        self.table.row("deliberate mistakes are refused", made, &faults);
+        let tried = mistakes::refused(self, &objects)?;
+        self.table.row("deliberate mistakes are refused", tried.made, &tried.faults);
+        self.taught.skipped.extend(tried.skipped);
         Ok(())
     }
 

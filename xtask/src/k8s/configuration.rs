@@ -32,13 +32,17 @@ struct Configuration {
 const FIELDS: [(&str, &str); 2] = [("metadata.name", "dueline-0"), ("status.podIP", "192.0.2.1")];
 const CONFIG: &str = "DUELINE_CONFIG";
 
+/// The given program, or the one of this checkout, built.
+pub(super) fn program(given: Option<PathBuf>) -> Result<PathBuf> {
+    match given {
+        Some(program) => std::path::absolute(program).context("the current folder is gone"),
+        None => build(),
+    }
+}
+
 impl Dueline {
-    /// The given program, or the one of this checkout, built.
-    pub(super) fn new(program: Option<PathBuf>, dir: &Path) -> Result<Dueline> {
-        let program = match program {
-            Some(program) => std::path::absolute(program).context("the current folder is gone")?,
-            None => build()?,
-        };
+    /// The program, with a folder to lay configurations in.
+    pub(super) fn new(program: PathBuf, dir: &Path) -> Result<Dueline> {
         let dir = dir.join("configuration");
         state::make_dir(&dir)?;
         Ok(Dueline { program, dir, seen: BTreeMap::new() })

@@ -6,7 +6,6 @@ use super::apply::name;
 use super::check::{self, Site};
 use super::kubectl::Run;
 use super::{pods, references};
-use crate::say;
 use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value};
 
@@ -38,28 +37,38 @@ struct Mistake {
     says: &'static str,
 }
 
-/// How many mistakes were made in these objects, and those that nobody refused.
-pub(super) fn refused(site: &mut Site, objects: &[Value]) -> Result<(usize, Vec<String>)> {
-    let mut faults = Vec::new();
-    let mut made = 0;
+/// What came of the mistakes.
+#[derive(Debug, Default)]
+pub(super) struct Tried {
+    pub(super) made: usize,
+    /// Those that nobody refused, or not for their reason.
+    pub(super) faults: Vec<String>,
+    /// Those that could not be made.
+    pub(super) skipped: Vec<String>,
+}
+
+/// Makes all mistakes in these objects.
+pub(super) fn refused(site: &mut Site, objects: &[Value]) -> Result<Tried> {
+    let mut tried = Tried::default();
     for mistake in list::all() {
         let (kind, begins) = mistake.of;
         let of = |one: &Value| one["kind"] == kind && own_name(one).starts_with(begins);
         let Some(n) = objects.iter().position(of) else {
-            say::line(format_args!("SKIPPED: {}: there is no {kind}", mistake.what));
+            tried.skipped.push(format!("the mistake {}: there is no {kind}", mistake.what));
             continue;
         };
-        made += 1;
+        tried.made += 1;
         let mut objects: Vec<Value> = objects.iter().map(as_written).collect();
         put(&mut objects[n], mistake.place, &mistake.value)?;
         let said = judged(site, mistake.judge, &objects, n)?;
         if !said.iter().any(|text| text.contains(mistake.says)) {
             let (what, who, says) = (mistake.what, mistake.judge, mistake.says);
-            faults
+            tried
+                .faults
                 .push(format!("{what} in {}: {who:?} does not say {says:?} but {said:?}", name(&objects[n])));
         }
     }
-    Ok((made, faults))
+    Ok(tried)
 }
 
 fn judged(site: &mut Site, judge: Judge, objects: &[Value], n: usize) -> Result<Vec<String>> {

@@ -46,12 +46,17 @@ pub(super) fn metrics(root: &Path) -> Result<(usize, Vec<String>)> {
     Ok((named.len(), absent.map(|metric| format!("{SCALER}: no metric {metric} in {METRICS}")).collect()))
 }
 
-/// Paths that the image is built from and that are not there.
+/// Paths that the image is built from and that are not there, and another Rust than everywhere else.
 pub(super) fn image(root: &Path) -> Result<(usize, Vec<String>)> {
-    let text = read(root, CONTAINERFILE)?;
+    let (text, toolchain) = (read(root, CONTAINERFILE)?, read(root, "rust-toolchain.toml")?);
     let paths: BTreeSet<&str> = copied(&text).collect();
     let absent = paths.iter().filter(|path| !root.join(path).exists());
-    Ok((paths.len(), absent.map(|path| format!("{CONTAINERFILE}: there is no {path}")).collect()))
+    let mut faults: Vec<String> = absent.map(|path| format!("{CONTAINERFILE}: there is no {path}")).collect();
+    let channel = toolchain.split('"').nth(1).context("rust-toolchain.toml names no channel")?;
+    if !text.contains(&format!("FROM rust:{channel}-")) {
+        faults.push(format!("{CONTAINERFILE} does not build with Rust {channel}"));
+    }
+    Ok((paths.len() + 1, faults))
 }
 
 /// Sources of COPY, but those that come from another stage.
