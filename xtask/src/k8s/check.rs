@@ -84,7 +84,8 @@ impl Site {
             of_all.extend(objects);
         }
         self.table.row("configurations, by dueline", self.dueline.checked(), &[]);
-        let topics = texts::topics(&self.root, &self.dueline)?;
+        let topics =
+            texts::topics(&self.root, &self.dueline).unwrap_or_else(|error| vec![format!("{error:#}")]);
         self.table.row("topics are those dueline plans", 1, &topics);
         let (metrics, faults) = texts::metrics(&self.root)?;
         self.table.row("metrics that KEDA asks for exist", metrics, &faults);
