@@ -5,6 +5,7 @@
 
 mod clients;
 mod cluster;
+mod k8s;
 mod packages;
 mod promtool;
 mod say;
@@ -26,6 +27,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
+    /// The manifests of deploy/k8s against a real Kubernetes API server
+    K8s(k8s::Options),
     /// Real Kafka and Cassandra on loopback
     Servers(servers::Options),
     /// Three data centres on this machine: six Kafka brokers, five Cassandra nodes (Linux, root)
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli) -> Result<ExitCode> {
     match cli.task {
+        Task::K8s(options) => k8s::run(options),
         Task::Servers(options) => servers::run(options),
         Task::Cluster(options) => cluster::run(options),
         Task::Sim(options) => sim::run(&options),

@@ -1,7 +1,7 @@
 //! Programs and libraries of the operating system: are they there, and which Debian package has
 //! them.
 //!
-//! Only `cargo xtask test` installs, and only as root; everything else says what to install.
+//! Only `cargo xtask test` and `cargo xtask k8s check` install, and only as root; everything else says what to install.
 
 use crate::say;
 use anyhow::{Result, bail};
@@ -39,6 +39,10 @@ pub(crate) const MAVEN: Need = Need { what: Probe::Program("mvn"), package: "mav
 pub(crate) const KCAT: Need = Need { what: Probe::Program("kcat"), package: "kcat" };
 /// Makes the folder of Python clients.
 pub(crate) const PYTHON_VENV: Need = Need { what: Probe::PythonVenv, package: "python3-venv" };
+/// Keeps what the Kubernetes API server is told.
+pub(crate) const ETCD: Need = Need { what: Probe::Program("etcd"), package: "etcd-server" };
+/// Makes the key that the Kubernetes API server signs with.
+pub(crate) const OPENSSL: Need = Need { what: Probe::Program("openssl"), package: "openssl" };
 
 /// What the workspace's C dependencies are built with: librdkafka compiles with gcc, g++ and make and
 /// links the system's OpenSSL and zlib; zstd comes with its crate.
@@ -83,13 +87,8 @@ pub(crate) fn install(needs: &[Need]) -> Result<()> {
 
 /// A Java 17: JAVA_HOME, PATH, then Debian's folders.
 pub(crate) fn java() -> Result<PathBuf> {
-    let home = std::env::var_os("JAVA_HOME").map(|home| PathBuf::from(home).join("bin/java"));
-    let debian = std::fs::read_dir("/usr/lib/jvm").into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut debian: Vec<PathBuf> = debian.map(|dir| dir.join("bin/java")).collect();
-    debian.sort();
-    let candidates = home.into_iter().chain(program("java")).chain(debian);
     let mut others = Vec::new();
-    for candidate in candidates {
+    for candidate in javas() {
         match java_major(&candidate) {
             Some(major) if major == JAVA_MAJOR => return Ok(candidate),
             Some(major) => others.push(format!("{} is {major}", candidate.display())),
@@ -98,6 +97,22 @@ pub(crate) fn java() -> Result<PathBuf> {
     }
     let seen = if others.is_empty() { "none found".to_owned() } else { others.join(", ") };
     bail!("the servers need Java {JAVA_MAJOR} ({seen}): install the Debian package {}", JAVA.package)
+}
+
+/// A Java of this major version or a later one, where there is one.
+pub(crate) fn java_from(major_min: u32) -> Option<PathBuf> {
+    javas().find(|java| {
+        java_major(java).and_then(|major| major.parse().ok()).is_some_and(|major: u32| major >= major_min)
+    })
+}
+
+/// Where a Java may be.
+fn javas() -> impl Iterator<Item = PathBuf> {
+    let home = std::env::var_os("JAVA_HOME").map(|home| PathBuf::from(home).join("bin/java"));
+    let debian = std::fs::read_dir("/usr/lib/jvm").into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut debian: Vec<PathBuf> = debian.map(|dir| dir.join("bin/java")).collect();
+    debian.sort();
+    home.into_iter().chain(program("java")).chain(debian)
 }
 
 /// The path of a program on PATH.

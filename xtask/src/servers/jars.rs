@@ -1,4 +1,4 @@
-//! Jars of the servers: fetched by Maven into the cache, then compared with the checksums in
+//! Jars of the servers, and of Strimzi for its resource definitions: fetched by Maven into the cache, then compared with the checksums in
 //! `xtask/servers.sha256`, jar by jar, on every use.
 //!
 //! Nothing runs from a folder whose set of jars differs from the committed list in any way.
@@ -63,6 +63,13 @@ pub(crate) const CASSANDRA: Bundle = Bundle {
     ],
 };
 
+/// What makes the resource definitions of Strimzi, the operator of Kafka for Kubernetes, from its classes. Needs Java 21.
+pub(crate) const STRIMZI: Bundle = Bundle {
+    name: "strimzi",
+    version: "1.2.0",
+    artifacts: &[artifact("io.strimzi", "crd-generator", "1.2.0"), artifact("io.strimzi", "api", "1.2.0")],
+};
+
 const fn artifact(group: &'static str, name: &'static str, version: &'static str) -> Artifact {
     Artifact { group, name, version, without: None }
 }
@@ -89,11 +96,11 @@ pub(crate) fn ensure(cache: &Cache, bundle: &Bundle) -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// Fetches both bundles anew and writes their checksums to `xtask/servers.sha256`.
+/// Fetches all bundles anew and writes their checksums to `xtask/servers.sha256`.
 pub(super) fn pin(cache: &Cache) -> Result<()> {
     let mut text =
         String::from("# sha256 of every jar of the servers; written by `cargo xtask servers pin`\n");
-    for bundle in [&KAFKA, &CASSANDRA] {
+    for bundle in [&KAFKA, &CASSANDRA, &STRIMZI] {
         let scratch = cache.join("jars").join(format!("{}.pin", bundle.name));
         state::remove_dir(&scratch)?;
         copy_dependencies(bundle, &scratch)?;

@@ -199,7 +199,8 @@ pub(crate) fn remove_file(path: &Path) -> Result<()> {
     }
 }
 
-fn lock(path: &Path) -> Result<File> {
+/// Waits for the lock at `path` and holds it until the returned file is dropped.
+pub(crate) fn lock(path: &Path) -> Result<File> {
     let file = File::create(path).with_context(|| format!("opening the lock {}", path.display()))?;
     file.lock().with_context(|| format!("locking {}", path.display()))?;
     Ok(file)
