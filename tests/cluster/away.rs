@@ -82,7 +82,7 @@ async fn what_is_persisted_runs_while_kafka_is_away() {
     on_site(Wanted::named("no_kafka"), Turn::Alone, |site| async move {
         let mut instances = site.settled(&["first", "second"]).await;
         // Persisted before, due while Kafka is away.
-        let due = wall_ms() + 20_000;
+        let due = wall_ms() + 40_000;
         let persisted = (0..QUEUES * 4).map(|n| {
             let due = due + away_ms() * n as i64 / (QUEUES as i64 * 8);
             let queue = format!("kept-{}", n % QUEUES);
@@ -90,9 +90,9 @@ async fn what_is_persisted_runs_while_kafka_is_away() {
         });
         let now = (0..QUEUES).map(|n| Planned::schedule(0, &format!("kept-{n}"), "now", None, "{}"));
         let mut sent = Client::ConfluentMurmur2.produce(&site, persisted.chain(now).collect()).await;
-        until("all was taken in", 20, || site.sink.done() == QUEUES).await;
+        until("all was taken in", 40, || site.sink.done() == QUEUES).await;
         let load = sending(&site, load(wall_ms(), due + away_ms()));
-        until("the load runs", 20, || site.sink.done_in("q-") > 0).await;
+        until("the load runs", 40, || site.sink.done_in("q-") > 0).await;
         let away = servers::stop("kafka").await;
         let gone = wall_ms();
         assert!(gone < due, "the machine is too slow for this test: tasks came due before Kafka was gone");
