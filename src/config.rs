@@ -10,6 +10,7 @@
 //! ```
 
 mod build;
+mod collection;
 mod docs;
 mod environment;
 mod file;
@@ -36,10 +37,10 @@ pub use show::Entry;
 
 use crate::dispatch::log_line;
 use crate::dispatch::registry::{Kind, Policy, Route};
-use crate::model::HandlerName;
+use crate::model::{CollectionLimits, HandlerName};
 
-/// Most handlers.
-pub const HANDLERS_MAX: usize = 1_000;
+/// Most handlers, and most collections.
+pub const TABLES_MAX: usize = 1_000;
 /// Shards of `dueline dev`.
 pub const DEV_SHARDS: u32 = 8;
 /// Largest file with a secret, in bytes.
@@ -68,6 +69,8 @@ pub struct Config {
     pub log: Log,
     /// The handlers, names all different.
     pub handlers: Vec<Route>,
+    /// What collections are limited to.
+    pub collections: CollectionLimits,
     /// Set for `dueline dev`: embedded, no servers.
     pub dev: Option<Dev>,
 }

@@ -26,6 +26,7 @@ mod head;
 mod hold;
 mod input;
 mod intake;
+mod lane;
 mod late;
 mod life;
 mod load;
@@ -45,15 +46,17 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::model::{
-    Boot, Closed, Epoch, HandlerName, Now, OpenAttempts, Place, RetryPolicy, Shard, Wall, limits,
+    Boot, Closed, CollectionLimits, Epoch, HandlerName, Now, OpenAttempts, Place, Rate, RetryPolicy, Shard,
+    Wall, limits,
 };
 
 pub use effect::{CallOrder, Effect, KeyLookup, LeaveCause, Observation};
 pub use fold::{Counts, Folded, Next, fold, state_of};
 pub use input::{Budget, CallEnd, Failure, Incoming, Input, LogEnd};
+pub use lane::Lane;
 pub use ownership::Timing;
 pub use quota::{Grant, Holdup, Limit, Pool};
-pub use view::{Blocked, Explanation, Pause, QueueView, ShardView, Whose};
+pub use view::{Blocked, Explanation, HandlerQueues, Pause, QueueView, ShardView, Whose};
 
 use attempt::Attempts;
 use commit::Commit;
@@ -76,6 +79,10 @@ pub struct Policy {
     pub retry: RetryPolicy,
     /// What follows an attempt whose end nobody knows.
     pub open_attempts: OpenAttempts,
+    /// Schedule events that are taken in, over all shards.
+    pub intake: Option<Rate>,
+    /// Late tasks begin at a rate of their own.
+    pub catches_up: bool,
 }
 
 impl Default for Policy {
@@ -84,6 +91,8 @@ impl Default for Policy {
             timeout_ms: limits::TIMEOUT_MS,
             retry: RetryPolicy::default(),
             open_attempts: OpenAttempts::default(),
+            intake: None,
+            catches_up: false,
         }
     }
 }
@@ -119,6 +128,8 @@ pub struct Options {
     pub publishes: bool,
     /// Policies of handlers; others have the default.
     pub policies: Arc<BTreeMap<HandlerName, Policy>>,
+    /// What collections are limited to.
+    pub collections: Arc<CollectionLimits>,
 }
 
 impl Options {
@@ -139,6 +150,7 @@ impl Options {
             late_after_ms: limits::LATE_AFTER_MS,
             publishes: false,
             policies: Arc::new(BTreeMap::new()),
+            collections: Arc::default(),
         }
     }
 
@@ -287,7 +299,7 @@ impl Engine {
             }
             Input::Written(ticket, written) => self.written(ticket, written),
             Input::Produced(offset, produced) => self.produced(offset, produced),
-            Input::Slots(handler, count) => self.lines.granted(&handler, count),
+            Input::Slots(lane, count) => self.lines.granted(&lane, count),
             Input::CallEnded(seq, end) => self.call_ended(seq, end),
             Input::QueueStopped(seq, stopped) => self.queue_stopped(seq, stopped),
             Input::Published(ticket, count, failure) => self.published(ticket, count, failure),
@@ -362,15 +374,15 @@ impl Engine {
 
     fn settle_slots(&mut self) {
         let may_start = self.may_start();
-        for (handler, change) in self.lines.settle(may_start) {
-            self.slot_effect(handler, change);
+        for (lane, change) in self.lines.settle(may_start) {
+            self.slot_effect(lane, change);
         }
     }
 
-    fn slot_effect(&mut self, handler: HandlerName, change: SlotChange) {
+    fn slot_effect(&mut self, lane: Lane, change: SlotChange) {
         self.effects.push_back(match change {
-            SlotChange::Want(count) => Effect::WantSlots(handler, count),
-            SlotChange::Withdraw(unused) => Effect::WithdrawSlots(handler, unused),
+            SlotChange::Want(count) => Effect::WantSlots(lane, count),
+            SlotChange::Withdraw(unused) => Effect::WithdrawSlots(lane, unused),
         });
     }
 

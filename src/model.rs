@@ -26,7 +26,7 @@ pub use name::{HandlerName, NameError, QueueName, TaskId, TaskKey};
 pub use owner::{
     AttemptToken, Epoch, Generation, OriginMark, OwnerRow, OwnerUuid, Progress, Shard, Told, Version,
 };
-pub use rate::{BreakerPolicy, NoRate, Rate};
+pub use rate::{BreakerPolicy, CollectionLimit, CollectionLimits, NoRate, Rate, Reserve};
 pub use row::{
     Current, DeadLetterRow, Decision, Died, Ended, EventRow, Fact, FactRow, MarkKind, PayloadRow, Place, Row,
     Started,

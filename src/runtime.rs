@@ -32,7 +32,7 @@ use crate::dispatch::Registry;
 use crate::engine::{self, Engine, Input, Timing};
 use crate::log::{Assignment, Consumer, Producer};
 use crate::metrics::Metrics;
-use crate::model::{HandlerName, Shard, limits};
+use crate::model::{CollectionLimits, HandlerName, Shard, limits};
 use crate::store::{self, Cluster, Store};
 use crate::wire::event::Rules;
 
@@ -90,6 +90,8 @@ pub struct Options {
     pub dead_letters: bool,
     /// The consumer group's name.
     pub group: String,
+    /// What collections are limited to.
+    pub collections: Arc<CollectionLimits>,
     /// Topic names' prefix.
     pub prefix: String,
     /// No other process can own a shard (the embedded store is locked): a jump of the clock ends no lease.
@@ -122,6 +124,28 @@ pub struct Service {
     tasks: Arc<Mutex<Vec<JoinHandle<()>>>>,
 }
 
+/// What an engine has to know of a handler's policy.
+pub(crate) fn of_engine(policy: &crate::dispatch::Policy) -> engine::Policy {
+    engine::Policy {
+        timeout_ms: policy.timeout_ms,
+        retry: policy.retry,
+        open_attempts: policy.open_attempts,
+        intake: policy.intake,
+        catches_up: policy.catch_up.is_some(),
+    }
+}
+
+/// What the slots of a handler are limited by.
+fn limit_of(policy: &crate::dispatch::Policy) -> engine::Limit {
+    engine::Limit {
+        concurrency: policy.concurrency,
+        rate: policy.rate,
+        breaker: policy.breaker,
+        reserve: policy.reserve,
+        catch_up: policy.catch_up,
+    }
+}
+
 /// Time between heartbeat rows.
 const BEAT: Duration = Duration::from_secs(5);
 /// Time for letting go of all shards.
@@ -130,13 +154,9 @@ const LET_GO: Duration = Duration::from_secs(3);
 impl Service {
     /// Starts: joins what the consumer is assigned.
     pub fn start(parts: Parts) -> Service {
-        let limit = |policy: &crate::dispatch::Policy| engine::Limit {
-            concurrency: policy.concurrency,
-            rate: policy.rate,
-            breaker: policy.breaker,
-        };
-        let limits = parts.registry.handlers().map(|(name, _, policy)| (name.clone(), limit(&policy)));
-        let pool = engine::Pool::new(limits.collect(), limit(&crate::dispatch::Policy::default()));
+        let limits = parts.registry.handlers().map(|(name, _, policy)| (name.clone(), limit_of(&policy)));
+        let pool = engine::Pool::new(limits.collect(), limit_of(&crate::dispatch::Policy::default()))
+            .with_collections((*parts.options.collections).clone());
         let clock = Clock::start();
         let slots = Slots::new(pool, clock.clone());
         let (rejoin, asked) = mpsc::channel(1);
@@ -176,6 +196,16 @@ impl Service {
     /// The clock that everything runs by.
     pub fn clock(&self) -> &Clock {
         &self.shared.clock
+    }
+
+    /// Slots of a handler that are taken.
+    pub(crate) fn slots_taken(&self, handler: &HandlerName) -> u32 {
+        self.shared.slots.taken(handler)
+    }
+
+    /// Why no slot of a lane would be granted now.
+    pub(crate) fn holdup_in(&self, lane: &engine::Lane) -> Option<engine::Holdup> {
+        self.shared.slots.holdup_in(lane)
     }
 
     /// Why no slot of a handler would be granted now.
@@ -308,20 +338,15 @@ impl Service {
 
     fn engine_options(&self, shard: Shard) -> engine::Options {
         let shared = &self.shared;
-        let policies: BTreeMap<HandlerName, engine::Policy> = shared
-            .registry
-            .handlers()
-            .map(|(name, _, policy)| {
-                let (timeout_ms, retry) = (policy.timeout_ms, policy.retry);
-                (name.clone(), engine::Policy { timeout_ms, retry, open_attempts: policy.open_attempts })
-            })
-            .collect();
+        let policies: BTreeMap<HandlerName, engine::Policy> =
+            shared.registry.handlers().map(|(name, _, policy)| (name.clone(), of_engine(&policy))).collect();
         engine::Options {
             timing: shared.options.timing,
             look_ahead_ms: shared.options.look_ahead_ms,
             repeat_window_ms: shared.options.repeat_window_ms,
             publishes: shared.options.task_events || shared.options.dead_letters,
             policies: Arc::new(policies),
+            collections: shared.options.collections.clone(),
             ..engine::Options::new(shard, shared.cluster.shards, &shared.options.instance)
         }
     }

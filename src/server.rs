@@ -11,6 +11,7 @@ mod batches;
 mod body;
 mod dead_letters;
 mod document;
+mod explain;
 mod gates;
 mod guard;
 mod health;
@@ -136,9 +137,10 @@ fn router(shared: &Arc<Shared>) -> Router {
         .route("/v1/tasks/{queue}/{id}/redrive", post(tasks::redrive))
         .route("/v1/tasks/{queue}/{id}/abort", post(tasks::abort))
         .route("/v1/tasks/{queue}/{id}/run", post(tasks::run))
-        .route("/v1/tasks/{queue}/{id}/explain", get(tasks::explain))
+        .route("/v1/tasks/{queue}/{id}/explain", get(explain::task))
         .route("/v1/queues", get(shards::queues))
         .route("/v1/queues/{queue}", get(shards::queue))
+        .route("/v1/queues/{queue}/explain", get(explain::queue))
         .route("/v1/queues/{queue}/pause", post(gates::pause))
         .route("/v1/queues/{queue}/resume", post(gates::resume))
         .route("/v1/dead-letters", get(dead_letters::list))
@@ -152,6 +154,7 @@ fn router(shared: &Arc<Shared>) -> Router {
         .route("/v1/shards", get(shards::shards))
         .route("/v1/instances", get(shards::instances))
         .route("/v1/handlers", get(shards::handlers))
+        .route("/v1/handlers/{handler}/explain", get(explain::handler))
         .route("/v1/rejected", get(list::rejected))
         .route("/openapi.json", get(document::served))
         .route_layer(from_fn_with_state(shared.clone(), origin::check))

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::Global;
 use super::client::{Client, segment};
 use super::gate::line_of_gate;
-use super::task::{given, many, one};
+use super::task::{explained, given, many, one};
 
 /// Look at queues with ready tasks, pause and resume them.
 #[derive(Debug, clap::Subcommand)]
@@ -24,6 +24,12 @@ pub(super) enum Queue {
     /// Resume a queue that was paused.
     #[command(after_help = "Example: dueline queue resume greetings")]
     Resume(Author),
+    /// Say why a queue does not move: what its head waits for.
+    #[command(after_help = "Example: dueline queue explain greetings")]
+    Explain {
+        /// Its name.
+        queue: String,
+    },
     /// Show one queue.
     #[command(after_help = "Example: dueline queue show greetings")]
     Show {
@@ -67,6 +73,12 @@ pub(super) enum Handler {
     /// List the handlers of the instance that answers.
     #[command(after_help = "Example: dueline handler list")]
     List,
+    /// Say what the tasks of a handler wait for, on each instance.
+    #[command(after_help = "Example: dueline handler explain log")]
+    Explain {
+        /// Its name.
+        handler: String,
+    },
 }
 
 /// Look at rejected records.
@@ -100,6 +112,10 @@ pub(super) async fn queue(global: &Global, verb: Queue) -> anyhow::Result<()> {
             }
             tell_missing(&missing);
             many(global.output, &queues, line_of_queue)
+        }
+        Queue::Explain { queue } => {
+            let path = format!("/v1/queues/{}/explain", segment(&queue)?);
+            one(global.output, &client.get(&path, &[]).await?, queue_explained)
         }
         Queue::Show { queue } => {
             let path = format!("/v1/queues/{}", segment(&queue)?);
@@ -168,7 +184,53 @@ pub(super) async fn instance(global: &Global, _verb: Instance) -> anyhow::Result
     .await
 }
 
-pub(super) async fn handler(global: &Global, _verb: Handler) -> anyhow::Result<()> {
+fn queue_explained(found: &Value) -> String {
+    let mut lines = gates_of(found);
+    match &found["head"] {
+        Value::Null => lines.push_str("No task of it is ready.\n"),
+        head => {
+            let id = head["id"].as_str().unwrap_or("-");
+            lines.push_str(&format!("ready {}, running {}, head {id}\n", found["ready"], found["running"]));
+            lines.push_str(&explained(head));
+        }
+    }
+    if let (Some(id), Some(at)) = (found["next"]["id"].as_str(), found["next"]["ready_at"].as_str()) {
+        lines.push_str(&format!("next: {id} at {at}\n"));
+    }
+    lines
+}
+
+fn gates_of(found: &Value) -> String {
+    let gates = found["gates"].as_array().into_iter().flatten();
+    gates.map(|gate| format!("- {}\n", gate["detail"].as_str().unwrap_or("-"))).collect()
+}
+
+fn handler_explained(found: &Value) -> String {
+    let mut lines = gates_of(found);
+    for one in found["instances"].as_array().into_iter().flatten() {
+        let next = one["next_try"].as_str().map(|at| format!(" (first at {at})")).unwrap_or_default();
+        let held = one["held_up"]["detail"].as_str().map(|why| format!(": {why}")).unwrap_or_default();
+        lines.push_str(&format!(
+            "{}  slots {} of {}  queues: running {}, in line {}, retrying {}{next}, at gates {}{held}\n",
+            one["instance"].as_str().unwrap_or("-"),
+            one["slots_taken"],
+            one["concurrency"],
+            one["running"],
+            one["in_line"],
+            one["retrying"],
+            one["at_gates"]
+        ));
+    }
+    lines
+}
+
+pub(super) async fn handler(global: &Global, verb: Handler) -> anyhow::Result<()> {
+    if let Handler::Explain { handler } = verb {
+        let path = format!("/v1/handlers/{}/explain", segment(&handler)?);
+        let found = Client::new(global)?.get(&path, &[]).await?;
+        tell_missing(found["missing"].as_array().map_or(&[][..], Vec::as_slice));
+        return one(global.output, &found, handler_explained);
+    }
     list(global, "handlers", |one| {
         let text = |name: &str| one[name].as_str().unwrap_or("-").to_owned();
         let mut line = format!(
@@ -178,8 +240,13 @@ pub(super) async fn handler(global: &Global, _verb: Handler) -> anyhow::Result<(
             one["concurrency"],
             one["timeout_ms"]
         );
-        if let Some(rate) = one["rate"].as_str() {
-            line.push_str(&format!("  rate {rate}"));
+        for (name, words) in [("rate", "rate"), ("catch_up", "late ones"), ("intake", "takes in")] {
+            if let Some(rate) = one[name].as_str() {
+                line.push_str(&format!("  {words} {rate}"));
+            }
+        }
+        if let Some(slots) = one["reserve_slots"].as_u64() {
+            line.push_str(&format!("  {slots} kept for priority {} and above", one["reserve_priority"]));
         }
         if let Some(failures) = one["breaker_failures"].as_u64() {
             line.push_str(&format!("  breaker after {failures} failures, {} ms", one["breaker_pause_ms"]));

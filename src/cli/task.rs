@@ -141,7 +141,7 @@ pub(super) fn decided(format: Format, answer: &Value) -> anyhow::Result<()> {
     })
 }
 
-fn explained(found: &Value) -> String {
+pub(super) fn explained(found: &Value) -> String {
     let mut lines = format!("state: {}\n", found["state"].as_str().unwrap_or("-"));
     for reason in found["reasons"].as_array().into_iter().flatten() {
         lines.push_str(&format!("- {}\n", reason["detail"].as_str().unwrap_or("-")));

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use super::file::Tables;
 use super::kind::Value;
 use super::section::{Origin, Section};
 use super::{
     Cassandra, Config, Hidden, Http, Instance, Kafka, Limits, Log, LogFormat, Problem, Properties, Protocol,
-    Retention, SECRET_FILE_BYTES_MAX, Tls, Topics, handler,
+    Retention, SECRET_FILE_BYTES_MAX, Tls, Topics, collection, handler,
 };
 
 /// Builds the configuration, first filling in what is worked out at start. Everything that is wrong between the values goes to the problems.
-pub(super) fn config(main: &mut Section, handlers: &[Section], problems: &mut Vec<Problem>) -> Config {
+pub(super) fn config(main: &mut Section, tables: &Tables, problems: &mut Vec<Problem>) -> Config {
     compute(main);
     let config = Config {
         instance: Instance { name: main.text("instance.name"), dc: main.text("instance.dc") },
@@ -43,7 +44,8 @@ pub(super) fn config(main: &mut Section, handlers: &[Section], problems: &mut Ve
                 _ => LogFormat::Auto,
             },
         },
-        handlers: handler::routes(handlers, &main.text("topics.prefix"), problems),
+        handlers: handler::routes(&tables.handlers, &main.text("topics.prefix"), problems),
+        collections: collection::limits(&tables.collections, problems),
         dev: None,
     };
     retention_rule(&config.retention, main, problems);

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::keys::{HANDLER_KEYS, KEYS, Key, OTHER_VARIABLES, Otherwise, variable};
+use super::keys::{COLLECTION_KEYS, HANDLER_KEYS, KEYS, Key, OTHER_VARIABLES, Otherwise, variable};
 use super::kind::Kind;
 
 const BEGINNING: &str = "# Configuration
@@ -41,6 +41,11 @@ pub fn reference() -> String {
     text.push_str("\n## `[[handler]]`\n\nOne table for each handler; names all different.\n\n");
     text.push_str("| key | type | default | meaning |\n|---|---|---|---|\n");
     HANDLER_KEYS.iter().for_each(|key| row(&mut text, key, ""));
+    text.push_str(
+        "\n## `[[collection]]`\n\nOne table for each collection with limits; names all different.\n\n",
+    );
+    text.push_str("| key | type | default | meaning |\n|---|---|---|---|\n");
+    COLLECTION_KEYS.iter().for_each(|key| row(&mut text, key, ""));
     text.push_str("\n## Other variables\n\n| environment | meaning |\n|---|---|\n");
     for (name, meaning) in OTHER_VARIABLES {
         let _ = writeln!(text, "| `{name}` | {meaning} |");

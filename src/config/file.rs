@@ -4,16 +4,23 @@ use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
 
-use super::keys::{HANDLER_KEYS, KEYS, Key};
+use super::keys::{COLLECTION_KEYS, HANDLER_KEYS, KEYS, Key};
 use super::kind::Raw;
 use super::section::{Origin, Section};
-use super::{HANDLERS_MAX, Problem, did_you_mean};
+use super::{Problem, TABLES_MAX, did_you_mean};
 
 /// Largest config file, in bytes.
 pub(super) const FILE_BYTES_MAX: usize = 4 << 20;
 
-/// Reads a file's text into the main section and returns the sections of its handlers.
-pub(super) fn read(path: &str, text: &str, main: &mut Section, problems: &mut Vec<Problem>) -> Vec<Section> {
+/// The tables of which there may be many.
+#[derive(Clone, Default)]
+pub(super) struct Tables {
+    pub(super) handlers: Vec<Section>,
+    pub(super) collections: Vec<Section>,
+}
+
+/// Reads a file's text into the main section and returns the tables of which there may be many.
+pub(super) fn read(path: &str, text: &str, main: &mut Section, problems: &mut Vec<Problem>) -> Tables {
     let reader = Reader { path, text };
     let (document, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
@@ -25,17 +32,20 @@ pub(super) fn read(path: &str, text: &str, main: &mut Section, problems: &mut Ve
                 format!("is not TOML: {}", error.message().lines().next().unwrap_or_default()),
             )
         }));
-        return Vec::new();
+        return Tables::default();
     }
-    let mut handlers = Vec::new();
+    let mut tables = Tables::default();
     for (name, value) in document.get_ref() {
         if name.get_ref() == "handler" {
-            handlers = reader.handlers(value.get_ref(), value.span(), problems);
+            tables.handlers = reader.tables("handler", HANDLER_KEYS, value.get_ref(), value.span(), problems);
+        } else if name.get_ref() == "collection" {
+            let (value, span) = (value.get_ref(), value.span());
+            tables.collections = reader.tables("collection", COLLECTION_KEYS, value, span, problems);
         } else {
             reader.entry("", name.get_ref(), name.span(), value.get_ref(), main, problems);
         }
     }
-    handlers
+    tables
 }
 
 struct Reader<'a> {
@@ -44,22 +54,29 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn handlers(&self, value: &DeValue<'_>, span: Range<usize>, problems: &mut Vec<Problem>) -> Vec<Section> {
+    fn tables(
+        &self,
+        name: &str,
+        keys: &'static [Key],
+        value: &DeValue<'_>,
+        span: Range<usize>,
+        problems: &mut Vec<Problem>,
+    ) -> Vec<Section> {
         let tables = value.as_array().filter(|array| array.iter().all(|entry| entry.get_ref().is_table()));
-        let Some(tables) = tables.filter(|tables| tables.len() <= HANDLERS_MAX) else {
-            let text = format!("must be up to {HANDLERS_MAX} tables, each begun with [[handler]]");
-            problems.push(Problem::new(&self.origin(span), "handler", text));
+        let Some(tables) = tables.filter(|tables| tables.len() <= TABLES_MAX) else {
+            let text = format!("must be up to {TABLES_MAX} tables, each begun with [[{name}]]");
+            problems.push(Problem::new(&self.origin(span), name, text));
             return Vec::new();
         };
-        let mut handlers = Vec::new();
+        let mut sections = Vec::new();
         for table in tables {
-            let mut section = Section::with_defaults(HANDLER_KEYS, self.origin(table.span()));
+            let mut section = Section::with_defaults(keys, self.origin(table.span()));
             for (name, value) in table.get_ref().as_table().into_iter().flatten() {
                 self.entry("", name.get_ref(), name.span(), value.get_ref(), &mut section, problems);
             }
-            handlers.push(section);
+            sections.push(section);
         }
-        handlers
+        sections
     }
 
     /// One `name = value` or `[name]` under a prefix that is "" or ends with a dot.
@@ -122,9 +139,10 @@ impl Reader<'_> {
         let depth = prefix.matches('.').count();
         let part = |key: &Key| key.path.splitn(depth + 2, '.').take(depth + 1).collect::<Vec<_>>().join(".");
         let siblings = keys.iter().filter(|key| key.path.starts_with(prefix)).map(part);
-        let handler = (prefix.is_empty() && std::ptr::eq(keys, KEYS)).then(|| "handler".to_owned());
+        let is_top = prefix.is_empty() && std::ptr::eq(keys, KEYS);
+        let tables = ["handler", "collection"].into_iter().filter(|_| is_top).map(str::to_owned);
         let known: Vec<String> =
-            siblings.chain(handler).chain(keys.iter().map(|key| key.path.to_owned())).collect();
+            siblings.chain(tables).chain(keys.iter().map(|key| key.path.to_owned())).collect();
         Problem::new(&self.origin(at), path, format!("is not a key{}", did_you_mean(path, &known)))
     }
 

@@ -12,7 +12,7 @@ use crate::dispatch::registry::{Kind, Policy, Route};
 use crate::dispatch::signature::{SECRETS_MAX, Secret};
 use crate::dispatch::topic::{self, is_topic_name};
 use crate::log::Topic;
-use crate::model::{BreakerPolicy, HandlerName, NoRate, OpenAttempts, Rate, RetryPolicy};
+use crate::model::{BreakerPolicy, HandlerName, NoRate, OpenAttempts, Rate, Reserve, RetryPolicy};
 
 /// Which keys only some kinds have.
 const OF_KIND: [(&str, &str); 8] = [
@@ -109,16 +109,30 @@ fn policy(section: &Section) -> Result<Policy, Problem> {
         timeout_ms: section.ms("timeout"),
         retry,
         concurrency: count("concurrency"),
-        rate: rate(section)?,
+        rate: rate(section, "rate").map_err(|text| problem(section, "rate", text))?,
         breaker: breaker(section),
+        reserve: reserve(section)?,
+        catch_up: rate(section, "catch_up").map_err(|text| problem(section, "catch_up", text))?,
+        intake: rate(section, "intake").map_err(|text| problem(section, "intake", text))?,
         open_attempts,
     })
 }
 
-fn rate(section: &Section) -> Result<Option<Rate>, Problem> {
-    let Some(text) = section.text_if_set("rate") else { return Ok(None) };
-    let rate = text.parse().map_err(|error: NoRate| problem(section, "rate", format!("{text:?} {error}")))?;
-    Ok(Some(rate))
+/// A rate, if it is set; else what is wrong with it.
+pub(super) fn rate(section: &Section, path: &str) -> Result<Option<Rate>, String> {
+    let Some(text) = section.text_if_set(path) else { return Ok(None) };
+    text.parse().map(Some).map_err(|error: NoRate| format!("{text:?} {error}"))
+}
+
+fn reserve(section: &Section) -> Result<Option<Reserve>, Problem> {
+    let slots = section.integer("reserve.slots");
+    if slots >= section.integer("concurrency") {
+        let text = "keeps every slot of `concurrency`: tasks of lower priority would never run";
+        return Err(problem(section, "reserve.slots", text));
+    }
+    let slots = u32::try_from(slots).expect("bounds of counts fit");
+    let priority = u8::try_from(section.integer("reserve.priority")).expect("bounds of priorities fit");
+    Ok((slots > 0).then_some(Reserve { priority, slots }))
 }
 
 fn breaker(section: &Section) -> Option<BreakerPolicy> {

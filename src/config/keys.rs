@@ -282,10 +282,34 @@ pub(super) static HANDLER_KEYS: &[Key] = &[
         "Attempts that begin, over all instances together: `100/s`, `30/m`, `1000/h`; as many as come unless set",
     ),
     key(
+        "catch_up",
+        Line,
+        Unset,
+        "Attempts of late tasks that begin, over all instances together: of those that come in line more than a minute after they could first run. Others are not held up by them; as the others unless set",
+    ),
+    key(
+        "intake",
+        Line,
+        Unset,
+        "Schedule events that are taken in, over all shards together; more are rejected as `over_quota`. As many as come unless set",
+    ),
+    key(
         "timeout",
         Duration { min: 100, max: DAY },
         Text("30s"),
         "Time for one attempt, where the task does not say",
+    ),
+    key(
+        "reserve.priority",
+        Integer { min: 1, max: 9 },
+        Text("8"),
+        "Tasks of this priority and above may take all slots, those below it not the ones that are kept",
+    ),
+    key(
+        "reserve.slots",
+        Integer { min: 0, max: 99_999 },
+        Text("0"),
+        "Slots of `concurrency` that are kept for them, less than that",
     ),
     key(
         "retry.max_attempts",
@@ -317,6 +341,40 @@ pub(super) static HANDLER_KEYS: &[Key] = &[
     ),
 ];
 
+/// The keys of a `[[collection]]` table.
+pub(super) static COLLECTION_KEYS: &[Key] = &[
+    key(
+        "name",
+        Line,
+        Unset,
+        "The collection as tasks name it; `*` = each that has no table of its own, on its own; needed",
+    ),
+    key(
+        "concurrency",
+        Integer { min: 1, max: 100_000 },
+        Unset,
+        "Attempts under way at once on one instance, over all handlers; as many as these allow unless set",
+    ),
+    key(
+        "rate",
+        Line,
+        Unset,
+        "Attempts that begin, over all instances and handlers together: `100/s`, `30/m`, `1000/h`; as many as come unless set",
+    ),
+    key(
+        "weight",
+        Integer { min: 1, max: 1_000 },
+        Text("1"),
+        "Its part of a handler's slots when they do not suffice: those of weight 3 get three times those of weight 1. Tasks of no such collection have 1 together",
+    ),
+    key(
+        "intake",
+        Line,
+        Unset,
+        "Schedule events that are taken in, over all shards together; more are rejected as `over_quota`. As many as come unless set",
+    ),
+];
+
 /// Variables of the environment that are not keys, with what reads them.
 pub(super) const OTHER_VARIABLES: &[(&str, &str)] = &[
     ("DUELINE_CONFIG", "the config file, as `--config`"),
@@ -345,13 +403,13 @@ fn shouted(text: &str) -> String {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{HANDLER_KEYS, KEYS, variable};
+    use super::{COLLECTION_KEYS, HANDLER_KEYS, KEYS, variable};
 
     #[test]
     fn no_two_keys_share_a_path_or_a_variable() {
         let variables: BTreeSet<String> = KEYS.iter().map(variable).collect();
         assert_eq!(variables.len(), KEYS.len());
-        for keys in [KEYS, HANDLER_KEYS] {
+        for keys in [KEYS, HANDLER_KEYS, COLLECTION_KEYS] {
             let paths: BTreeSet<&str> = keys.iter().map(|key| key.path).collect();
             assert_eq!(paths.len(), keys.len());
         }
@@ -359,7 +417,7 @@ mod tests {
 
     #[test]
     fn every_key_has_a_meaning_of_one_line() {
-        for key in KEYS.iter().chain(HANDLER_KEYS) {
+        for key in KEYS.iter().chain(HANDLER_KEYS).chain(COLLECTION_KEYS) {
             assert!(key.meaning.len() > 10 && !key.meaning.contains(['\n', '|']), "{}", key.path);
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use super::file::Tables;
 use super::keys::KEYS;
 use super::kind::Raw;
 use super::section::{Origin, Section};
@@ -36,7 +37,7 @@ pub struct Loaded {
     /// The configuration.
     pub config: Config,
     pub(super) main: Section,
-    pub(super) handlers: Vec<Section>,
+    pub(super) tables: Tables,
 }
 
 /// Reads, checks and builds the configuration.
@@ -65,7 +66,7 @@ const OF_SERVERS: [&str; 3] = ["kafka.", "cassandra.", "topics."];
 /// What was found in all layers, before it is looked at as a whole.
 struct Layers {
     main: Section,
-    handlers: Vec<Section>,
+    tables: Tables,
     problems: Vec<Problem>,
 }
 
@@ -73,8 +74,8 @@ impl Layers {
     fn read(sources: &Sources) -> Layers {
         let mut problems = Vec::new();
         let mut main = Section::with_defaults(KEYS, Origin::Default);
-        let mut handlers = match &sources.file {
-            None => Vec::new(),
+        let mut tables = match &sources.file {
+            None => Tables::default(),
             Some(path) => {
                 let name = path.display().to_string();
                 match read_file(path) {
@@ -82,33 +83,34 @@ impl Layers {
                     Err(text) => {
                         let text = format!("config file {name} {text}");
                         problems.push(Problem::new(&Origin::Default, "", text));
-                        Vec::new()
+                        Tables::default()
                     }
                 }
             }
         };
-        environment::read(&sources.environment, &mut main, &mut handlers, &mut problems);
+        environment::read(&sources.environment, &mut main, &mut tables.handlers, &mut problems);
         for flag in &sources.flags {
             let key = main.key(flag.key).expect("a flag sets a key of the table");
             let origin = Origin::Flag(flag.flag.to_owned());
             problems.extend(main.read(key, "", Raw::Text(&flag.value), origin).err());
         }
-        Layers { main, handlers, problems }
+        Layers { main, tables, problems }
     }
 
     /// Values that are wrong stand at their default while rules between keys are looked at; what a rule says of such a
     /// key is not told.
     fn finish(self) -> Result<Loaded, Problems> {
-        let Layers { mut main, handlers, mut problems } = self;
+        let Layers { mut main, tables, mut problems } = self;
         let mut of_rules = Vec::new();
-        let config = build::config(&mut main, &handlers, &mut of_rules);
+        let config = build::config(&mut main, &tables, &mut of_rules);
         let is_told = |rule: &Problem| {
-            let key = rule.key.trim_start_matches("handler.");
-            problems.iter().any(|problem| problem.key.trim_start_matches("handler.") == key)
+            let of_table =
+                |key: &str| key.trim_start_matches("handler.").trim_start_matches("collection.").to_owned();
+            problems.iter().any(|problem| of_table(&problem.key) == of_table(&rule.key))
         };
         of_rules.retain(|rule| !is_told(rule));
         problems.extend(of_rules);
-        if problems.is_empty() { Ok(Loaded { config, main, handlers }) } else { Err(Problems(problems)) }
+        if problems.is_empty() { Ok(Loaded { config, main, tables }) } else { Err(Problems(problems)) }
     }
 }
 
@@ -175,7 +177,7 @@ impl Loaded {
             );
             Problem::new(&section.origin_of("kind"), "handler.kind", text)
         };
-        let problems: Vec<Problem> = self.handlers.iter().filter(of_code).map(problem).collect();
+        let problems: Vec<Problem> = self.tables.handlers.iter().filter(of_code).map(problem).collect();
         if problems.is_empty() { Ok(()) } else { Err(Problems(problems)) }
     }
 }

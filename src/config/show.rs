@@ -23,9 +23,13 @@ impl Loaded {
     pub fn show(&self) -> String {
         let mut text = String::new();
         section(&mut text, &self.main, "");
-        for handler in &self.handlers {
+        for handler in &self.tables.handlers {
             text.push_str("\n[[handler]]\n");
             section(&mut text, handler, "handler.");
+        }
+        for collection in &self.tables.collections {
+            text.push_str("\n[[collection]]\n");
+            section(&mut text, collection, "collection.");
         }
         text
     }
@@ -33,8 +37,11 @@ impl Loaded {
     /// All values as a list, for programs.
     pub fn entries(&self) -> Vec<Entry> {
         let mut entries = Vec::new();
+        let handlers = self.tables.handlers.iter().map(|section| ("handler", section));
+        let collections = self.tables.collections.iter().map(|section| ("collection", section));
+        let sections = handlers.chain(collections);
         let sections =
-            self.handlers.iter().map(|handler| (handler, format!("handler.{}.", handler.text("name"))));
+            sections.map(|(table, section)| (section, format!("{table}.{}.", section.text("name"))));
         for (section, prefix) in [(&self.main, String::new())].into_iter().chain(sections) {
             for (key, name, found) in values(section) {
                 let dot = if name.is_empty() { "" } else { "." };

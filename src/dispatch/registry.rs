@@ -14,7 +14,7 @@ use super::log_line::{self, LogLine};
 use super::topic::{self, ToTopic};
 use super::{Call, Dispatch, Ending};
 use crate::log::Producer;
-use crate::model::{BreakerPolicy, HandlerName, OpenAttempts, Outcome, Rate, RetryPolicy, limits};
+use crate::model::{BreakerPolicy, HandlerName, OpenAttempts, Outcome, Rate, Reserve, RetryPolicy, limits};
 
 /// What the tasks of a handler get when they do not say otherwise.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -29,6 +29,12 @@ pub struct Policy {
     pub rate: Option<Rate>,
     /// When its target is left alone; `None` = never.
     pub breaker: Option<BreakerPolicy>,
+    /// Slots that are kept for high priorities.
+    pub reserve: Option<Reserve>,
+    /// Attempts of late tasks that begin, over all instances; `None` = as the others.
+    pub catch_up: Option<Rate>,
+    /// Schedule events that are taken in, over all shards; `None` = as many as come.
+    pub intake: Option<Rate>,
     /// What follows an attempt whose end nobody knows.
     pub open_attempts: OpenAttempts,
 }
@@ -41,6 +47,9 @@ impl Default for Policy {
             concurrency: 64,
             rate: None,
             breaker: None,
+            reserve: None,
+            catch_up: None,
+            intake: None,
             open_attempts: OpenAttempts::default(),
         }
     }

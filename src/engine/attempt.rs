@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::model::{
-    AttemptToken, Boot, CloseReason, Ended, Fact, HandlerName, OpenAttempts, Outcome, Place, QueueName,
-    Started, TaskContent, TaskKey, Wall, limits,
+    AttemptToken, Boot, CloseReason, Ended, Fact, OpenAttempts, Outcome, Place, QueueName, Started,
+    TaskContent, TaskKey, Wall, limits,
 };
 
 use super::death::{Death, Dying};
@@ -25,6 +25,7 @@ use super::ending::{ABORTED_WAIT_MS_MAX, FENCED_WAIT_MS_MAX, aborted_wait_ms, cu
 use super::fold::Counts;
 use super::hold::Hold;
 use super::input::{CallEnd, Failure};
+use super::lane::Lane;
 use super::queue::Queue;
 use super::window::Status;
 use super::writes::Purpose;
@@ -46,6 +47,8 @@ pub(super) struct Attempt {
     due_at: Wall,
     pub(super) content: Arc<TaskContent>,
     payload: Arc<[u8]>,
+    /// Whose slot it has.
+    pub(super) lane: Lane,
     pub(super) started: Started,
     previous: Option<Outcome>,
     max_attempts: u32,
@@ -95,11 +98,11 @@ impl Attempts {
         *self = Attempts { last_seq: self.last_seq, ..Attempts::default() };
     }
 
-    /// The handlers of attempts that hold a slot.
-    pub(super) fn slots(&self) -> Vec<HandlerName> {
+    /// The lanes of attempts that hold a slot.
+    pub(super) fn slots(&self) -> Vec<Lane> {
         let holds =
             self.open.values().filter(|attempt| !matches!(attempt.phase, Phase::Lost | Phase::Ending));
-        holds.map(|attempt| attempt.content.handler.clone()).collect()
+        holds.map(|attempt| attempt.lane.clone()).collect()
     }
 
     pub(super) fn let_go(&mut self) {
@@ -182,9 +185,9 @@ impl Engine {
 
     fn begin(&mut self, place: Place) {
         let task = self.window.get(place).expect("a head in line is in memory");
-        let (name, content) = (task.key.queue.clone(), task.content.clone());
+        let (name, content, lane) = (task.key.queue.clone(), task.content.clone(), self.lane_of(task));
         if let Some(reason) = self.overdue(place) {
-            self.lines.unused(&content.handler);
+            self.lines.unused(&lane);
             self.close(place, reason);
             return;
         }
@@ -217,10 +220,10 @@ impl Engine {
     }
 
     pub(super) fn task_payload_read(&mut self, place: Place, payload: Result<Option<Arc<[u8]>>, Failure>) {
-        let Some(task) = self.window.get_mut(place).filter(|task| task.status == Status::Fetching) else {
+        let Some(task) = self.window.get(place).filter(|task| task.status == Status::Fetching) else {
             return;
         };
-        let (name, handler) = (task.key.queue.clone(), task.content.handler.clone());
+        let (name, lane) = (task.key.queue.clone(), self.lane_of(task));
         let is_head = self.queues.by_name.get(&name).and_then(Queue::head) == Some(place);
         let may_start =
             self.may_start() && is_head && !self.intake.is_frozen(place) && self.bar_of(place).is_none();
@@ -235,7 +238,7 @@ impl Engine {
                 task.counts.not_before = retry_at;
             }
         }
-        self.lines.unused(&handler);
+        self.lines.unused(&lane);
         self.set_status(place, Status::Queued);
         if let Some(queue) = self.queues.by_name.get_mut(&name) {
             queue.busy.remove(&place);
@@ -247,7 +250,7 @@ impl Engine {
         self.set_status(place, Status::Starting);
         let task = self.window.get(place).expect("a task that starts is in memory");
         let (counts, content) = (task.counts, task.content.clone());
-        let (key, due_at) = (task.key.clone(), task.due_at);
+        let (key, due_at, lane) = (task.key.clone(), task.due_at, self.lane_of(task));
         let policy = self.options.policy(&content.handler);
         let timeout_ms = content.timeout_ms.unwrap_or(policy.timeout_ms);
         let max_attempts = content.retry.unwrap_or(policy.retry).max_attempts;
@@ -273,6 +276,7 @@ impl Engine {
             due_at,
             content,
             payload,
+            lane,
             started,
             previous: counts.previous,
             max_attempts,
@@ -347,8 +351,8 @@ impl Engine {
         let Some(attempt) = self.attempts.open.get_mut(&seq) else { return };
         attempt.phase = Phase::Lost;
         attempt.lost = Some(end);
-        let handler = attempt.content.handler.clone();
-        self.free_slot(&handler);
+        let lane = attempt.lane.clone();
+        self.free_slot(lane);
     }
 
     /// Breaks off calls whose deadline has passed.
@@ -405,13 +409,14 @@ impl Engine {
         }
         let Some(attempt) = self.attempts.open.get_mut(&seq) else { return };
         let (place, handler, called_at) = (attempt.place, attempt.content.handler.clone(), attempt.called_at);
+        let lane = attempt.lane.clone();
         let (key, attempts, content) =
             (attempt.key.clone(), attempt.started.attempt, attempt.content.clone());
         if !attempt.leftover {
             self.set_status(place, Status::Ending);
         }
         if has_slot {
-            self.free_slot(&handler);
+            self.free_slot(lane);
         }
         if let Some(called_at) = called_at {
             let run_ms = now.boot.ms_since(called_at);
@@ -458,7 +463,7 @@ impl Engine {
         let place = attempt.place;
         self.intake.on_record(place);
         self.outbox.take_back(&Fact::Started(attempt.started.clone()));
-        self.free_slot(&attempt.content.handler);
+        self.free_slot(attempt.lane);
         if attempt.leftover {
             return;
         }
@@ -490,8 +495,8 @@ impl Engine {
         }
     }
 
-    pub(super) fn free_slot(&mut self, handler: &HandlerName) {
-        self.effects.push_back(Effect::FreeSlots(handler.clone(), 1));
+    pub(super) fn free_slot(&mut self, lane: Lane) {
+        self.effects.push_back(Effect::FreeSlots(lane, 1));
     }
 }
 

@@ -67,7 +67,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    fn of(decision: Decision, known: &Known<'_>) -> Plan {
+    pub(super) fn of(decision: Decision, known: &Known<'_>) -> Plan {
         Plan {
             decision,
             current: known.newest.and_then(|row| row.current),
@@ -124,7 +124,9 @@ fn changed_something(decision: Decision) -> bool {
         | Decision::Repeated => true,
         // What was redriven may die again, and be redriven again in the same words; so with an abort.
         Decision::Redriven | Decision::NotDead | Decision::Aborted | Decision::NotRunning => false,
-        Decision::TooLate | Decision::Kept | Decision::Conflict | Decision::Unknown => false,
+        Decision::TooLate | Decision::Kept | Decision::Conflict | Decision::OverQuota | Decision::Unknown => {
+            false
+        }
     }
 }
 
@@ -260,9 +262,12 @@ pub(super) fn stands(event: &Event, row: &EventRow, prior: Option<&EventRow>, kn
         }
         // An attempt that is broken off is one of this owner: another has none under way.
         Decision::NotDead | Decision::Aborted | Decision::NotRunning => (None, None),
-        Decision::TooLate | Decision::Repeated | Decision::Kept | Decision::Conflict | Decision::Unknown => {
-            (None, None)
-        }
+        Decision::TooLate
+        | Decision::Repeated
+        | Decision::Kept
+        | Decision::Conflict
+        | Decision::OverQuota
+        | Decision::Unknown => (None, None),
     };
     Plan {
         decision: row.decision,

@@ -55,11 +55,12 @@ impl Engine {
 
     fn evict(&mut self, place: Place) {
         let Some(task) = self.window.evict(place) else { return };
+        let lane = self.lane_of(&task);
         if let Some(queue) = self.queues.by_name.get_mut(&task.key.queue) {
             queue.remove(task.due_at, place);
             if queue.candidate == Some(place) {
                 queue.candidate = None;
-                self.lines.leave(&task.content.handler, task.content.priority, place);
+                self.lines.leave(&lane, place);
             }
         }
         self.went(place, &Gone::of(&task), false);

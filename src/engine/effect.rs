@@ -9,6 +9,7 @@ use crate::model::{
     TaskEventKind, TaskKey, Version, Wall,
 };
 
+use super::lane::Lane;
 /// One id to look up: rows of versions `first..=last`, and the newest below.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyLookup {
@@ -173,11 +174,11 @@ pub enum Effect {
     /// Put the record at this offset on its home partition.
     Forward(u64, Shard),
     /// Ask for slots of a handler.
-    WantSlots(HandlerName, u32),
+    WantSlots(Lane, u32),
     /// Give slots back after their calls.
-    FreeSlots(HandlerName, u32),
+    FreeSlots(Lane, u32),
     /// No slots of a handler are needed any more: withdraw what was asked for and not granted, and give back so many unused.
-    WithdrawSlots(HandlerName, u32),
+    WithdrawSlots(Lane, u32),
     /// Call a handler.
     Call(Box<CallOrder>),
     /// Break off the call of this sequence number.

@@ -3,9 +3,11 @@
 //! A task in memory is the head only if nothing that the queue has in the store stands before it. A head waits while a task of its queue is under way, while something is being decided about it, until its next
 //! try, and at a closed gate. Nothing starts here.
 
-use crate::model::{Place, QueueName};
+use crate::model::{Place, QueueName, limits};
 
 use super::Engine;
+use super::lane::Lane;
+use super::window::Task;
 
 impl Engine {
     /// Brings a queue up to date after any change to it: finds its head and lines it up, or notes when to look again.
@@ -52,8 +54,12 @@ impl Engine {
             self.queues.set_at_gate(name, true);
             return;
         }
-        let (handler, priority) = (task.content.handler.clone(), task.content.priority);
-        self.lines.join(&handler, priority, place);
+        let is_late = self.now.wall.0 - at.0 > limits::LATE_IN_LINE_MS;
+        if let Some(task) = self.window.get_mut(place) {
+            task.is_late = is_late;
+        }
+        let Some(lane) = self.window.get(place).map(|task| self.lane_of(task)) else { return };
+        self.lines.join(&lane, place);
         if let Some(queue) = self.queues.by_name.get_mut(name) {
             queue.candidate = Some(place);
         }
@@ -62,8 +68,13 @@ impl Engine {
     pub(super) fn unline(&mut self, name: &QueueName) {
         let Some(queue) = self.queues.by_name.get_mut(name) else { return };
         let Some(place) = queue.candidate.take() else { return };
-        if let Some(task) = self.window.get(place) {
-            self.lines.leave(&task.content.handler, task.content.priority, place);
+        if let Some(lane) = self.window.get(place).map(|task| self.lane_of(task)) {
+            self.lines.leave(&lane, place);
         }
+    }
+
+    /// What a task that is in line stands in line for.
+    pub(super) fn lane_of(&self, task: &Task) -> Lane {
+        self.options.lane(&task.content, task.is_late)
     }
 }

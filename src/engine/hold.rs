@@ -61,7 +61,7 @@ impl Engine {
     pub(super) fn hold_own(&mut self, seq: u64) {
         let Some(attempt) = self.attempts.open.remove(&seq) else { return };
         self.attempts.deadlines.remove(&(attempt.deadline, seq));
-        self.free_slot(&attempt.content.handler);
+        self.free_slot(attempt.lane.clone());
         if attempt.leftover {
             return;
         }

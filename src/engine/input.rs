@@ -6,10 +6,11 @@
 use std::sync::Arc;
 
 use crate::model::{
-    Boot, Closed, Event, EventRow, FactRow, HandlerName, LateQueueRow, Origin, Outcome, OwnerRow, OwnerUuid,
-    Place, PointerPage, Progress, Rejection, limits,
+    Boot, Closed, Event, EventRow, FactRow, LateQueueRow, Origin, Outcome, OwnerRow, OwnerUuid, Place,
+    PointerPage, Progress, Rejection, limits,
 };
 
+use super::lane::Lane;
 /// Why something asked for did not happen, by what the engine can do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
@@ -139,7 +140,7 @@ pub enum Input {
     /// Answer to `Effect::Reject` and `Effect::Forward` of the record at this offset.
     Produced(u64, Result<(), Failure>),
     /// Slots of a handler granted.
-    Slots(HandlerName, u32),
+    Slots(Lane, u32),
     /// The call of this sequence number ended.
     CallEnded(u64, CallEnd),
     /// Answer to `Effect::StopQueue`.

@@ -21,6 +21,7 @@ mod batch;
 mod item;
 mod judge;
 mod names;
+mod quota;
 mod rows;
 
 mod apply;
@@ -29,6 +30,7 @@ mod produce;
 
 use batch::{Batch, LookupState};
 use item::Ground;
+use quota::Quotas;
 
 /// The intake of a shard.
 #[derive(Debug, Default)]
@@ -55,6 +57,7 @@ pub(super) struct Intake {
     /// Offsets to be forwarded to each home, in order: only the first is under way, since a home takes a record that
     /// comes behind a later one for a repeat.
     forwards: BTreeMap<Shard, VecDeque<u64>>,
+    quotas: Quotas,
 }
 
 const RETRY_MS: u64 = 500;

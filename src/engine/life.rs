@@ -9,6 +9,7 @@ use super::commit::Commit;
 use super::effect::{Effect, LeaveCause, Observation};
 use super::input::Budget;
 use super::intake::Intake;
+use super::lane::Lane;
 use super::late::Late;
 use super::outbox::Outbox;
 use super::ownership::Turn;
@@ -88,8 +89,8 @@ impl Engine {
         for seq in self.attempts.running() {
             self.effects.push_back(Effect::BreakOff(seq));
         }
-        for handler in self.attempts.slots() {
-            self.free_slot(&handler);
+        for lane in self.attempts.slots() {
+            self.free_slot(lane);
         }
         self.attempts.clear();
         self.writes.clear();
@@ -166,14 +167,15 @@ impl Engine {
         self.writes.forget_batches();
         self.intake = Intake::default();
         self.commit = Commit::default();
-        for handler in self.window.fetching() {
-            self.free_slot(&handler);
+        let fetching: Vec<Lane> = self.window.fetching().map(|task| self.lane_of(task)).collect();
+        for lane in fetching {
+            self.free_slot(lane);
         }
         self.window = Window::new(Place::start_of(Wall::MIN), self.budget.tasks);
         self.scout = Scout::default();
         self.queues = Queues::default();
-        for (handler, change) in self.lines.clear() {
-            self.slot_effect(handler, change);
+        for (lane, change) in self.lines.clear() {
+            self.slot_effect(lane, change);
         }
         self.attempts.let_go();
         self.parked = Parked::default();

@@ -266,6 +266,6 @@ impl LoadedTask {
 
     pub(super) fn into_task(self, counts: super::Counts, status: Status, mark: Option<MarkKind>) -> Task {
         let LoadedTask { key, due_at, content } = self;
-        Task { key, due_at, content, counts, status, mark, pointer: Written::No }
+        Task { key, due_at, content, counts, status, mark, pointer: Written::No, is_late: false }
     }
 }

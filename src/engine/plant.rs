@@ -117,6 +117,9 @@ mod switch {
         SameIdUnderWay "an event is decided before the one before it of its id is on record",
         RefusedTokenIsFailure "a refused token counts as a failed attempt",
         RateNotShared "each instance takes the whole rate of a handler for itself",
+        CollectionNotCounted "slots of a collection are not counted",
+        ReserveForgotten "slots kept for high priorities are given to any",
+        CatchUpUnbounded "late tasks begin as fast as they can",
         ProbeAwaitedForEver "a slot that was let through an open breaker and came back unused is waited for",
     }
 

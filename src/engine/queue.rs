@@ -2,11 +2,14 @@
 //!
 //! Within a queue tasks stand by (due time, version) and one at a time is under way: while `busy` holds anything, the
 //! queue waits. A failed task keeps its place, so a retry never moves. Between queues, heads wait for a slot of
-//! their handler by (priority, ready time, version).
+//! their lane by (ready time, version); between lanes the pool of slots decides.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::{HandlerName, Place, QueueName, Standing, Version, Wall};
+use crate::model::{Place, QueueName, Standing, Version, Wall};
+
+use super::lane::Lane;
 
 /// A queue with ready tasks, or with one under way.
 #[derive(Debug, Default)]
@@ -61,17 +64,17 @@ impl Queue {
     }
 }
 
-/// Heads waiting for a slot of one handler: (9 − priority, ready time, version).
-type Rank = (u8, Wall, Version);
-
+/// Heads waiting for a slot of one lane, first (ready time, version) first.
 #[derive(Debug, Default)]
 struct Line {
-    heads: BTreeSet<Rank>,
+    heads: BTreeSet<Place>,
     free: u32,
     asked: u32,
+    /// It stands in the list of those that changed.
+    is_changed: bool,
 }
 
-/// What to ask of the slot pool for one handler.
+/// What to ask of the slot pool for one lane.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SlotChange {
     Want(u32),
@@ -79,89 +82,142 @@ pub(super) enum SlotChange {
     Withdraw(u32),
 }
 
-/// The lines for slots, one a handler.
+/// The lines for slots, one a lane.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
-    lines: BTreeMap<HandlerName, Line>,
+    lines: BTreeMap<Lane, Line>,
+    /// Those that changed since slots were settled.
+    changed: Vec<Lane>,
+    /// Those that may have a head and a slot for it.
+    startable: Vec<Lane>,
+    /// Whether heads might start when slots were settled.
+    might_start: bool,
 }
 
-/// Most slots of one handler a shard asks for at once.
+/// Most slots of one lane a shard asks for at once.
 const SLOTS_ASKED_MAX: u32 = 256;
 
 impl Lines {
-    pub(super) fn join(&mut self, handler: &HandlerName, priority: u8, place: Place) {
-        let line = match self.lines.get_mut(handler) {
-            Some(line) => line,
-            None => self.lines.entry(handler.clone()).or_default(),
-        };
-        line.heads.insert(rank(priority, place));
+    pub(super) fn join(&mut self, lane: &Lane, place: Place) {
+        self.line(lane).heads.insert(place);
+        self.may_be_startable(lane);
     }
 
-    pub(super) fn leave(&mut self, handler: &HandlerName, priority: u8, place: Place) {
-        if let Some(line) = self.lines.get_mut(handler) {
-            line.heads.remove(&rank(priority, place));
+    pub(super) fn leave(&mut self, lane: &Lane, place: Place) {
+        if self.lines.contains_key(lane) {
+            self.line(lane).heads.remove(&place);
         }
     }
 
-    pub(super) fn granted(&mut self, handler: &HandlerName, count: u32) {
-        let line = self.lines.entry(handler.clone()).or_default();
+    pub(super) fn granted(&mut self, lane: &Lane, count: u32) {
+        let line = self.line(lane);
         line.asked = line.asked.saturating_sub(count);
         line.free += count;
+        self.may_be_startable(lane);
     }
 
     /// The next head that has a slot; the slot is taken.
     pub(super) fn next(&mut self) -> Option<Place> {
-        let line = self.lines.values_mut().find(|line| line.free > 0 && !line.heads.is_empty())?;
-        line.free -= 1;
-        line.heads.pop_first().map(|(_, ready_at, version)| Place { ready_at, version })
+        while let Some(lane) = self.startable.pop() {
+            let Some(line) = self.lines.get_mut(&lane).filter(|line| line.free > 0) else { continue };
+            let Some(place) = line.heads.pop_first() else { continue };
+            line.free -= 1;
+            self.line(&lane);
+            self.startable.push(lane);
+            return Some(place);
+        }
+        None
     }
 
     /// Puts back a slot that was taken and not used.
-    pub(super) fn unused(&mut self, handler: &HandlerName) {
-        self.lines.entry(handler.clone()).or_default().free += 1;
+    pub(super) fn unused(&mut self, lane: &Lane) {
+        self.line(lane).free += 1;
+        self.may_be_startable(lane);
     }
 
     /// What to ask for and what to give back, so that slots match the heads that wait.
     /// When nothing may start, what was asked for is withdrawn and what is free goes back.
-    pub(super) fn settle(&mut self, may_start: bool) -> Vec<(HandlerName, SlotChange)> {
-        let mut changes = Vec::new();
-        for (handler, line) in &mut self.lines {
-            let heads = if may_start { line.heads.len() } else { 0 };
-            let wanted = u32::try_from(heads).unwrap_or(u32::MAX).min(SLOTS_ASKED_MAX);
-            let have = line.free + line.asked;
-            if wanted > have {
-                line.asked += wanted - have;
-                changes.push((handler.clone(), SlotChange::Want(wanted - have)));
-            } else if heads == 0 && have > 0 {
-                // What is granted before the pool hears of it is counted when it comes, and goes back then.
-                line.asked = 0;
-                changes.push((handler.clone(), SlotChange::Withdraw(std::mem::take(&mut line.free))));
-            }
+    pub(super) fn settle(&mut self, may_start: bool) -> Vec<(Lane, SlotChange)> {
+        if std::mem::replace(&mut self.might_start, may_start) != may_start {
+            self.changed = self.lines.keys().cloned().collect();
         }
-        self.lines.retain(|_, line| line.free + line.asked > 0 || !line.heads.is_empty());
+        let mut changes = Vec::new();
+        for lane in std::mem::take(&mut self.changed) {
+            let Some(line) = self.lines.get_mut(&lane) else { continue };
+            line.is_changed = false;
+            let change = line.settle(may_start);
+            if line.free + line.asked == 0 && line.heads.is_empty() {
+                self.lines.remove(&lane);
+            }
+            changes.extend(change.map(|change| (lane, change)));
+        }
         changes
     }
 
     /// Takes all heads out and gives back what is free: the shard is let go.
-    pub(super) fn clear(&mut self) -> Vec<(HandlerName, SlotChange)> {
+    pub(super) fn clear(&mut self) -> Vec<(Lane, SlotChange)> {
         for line in self.lines.values_mut() {
             line.heads.clear();
         }
+        self.changed = self.lines.keys().cloned().collect();
+        self.startable.clear();
         self.settle(false)
     }
 
-    /// How many stand before a place in its line.
-    pub(super) fn before(&self, handler: &HandlerName, priority: u8, place: Place) -> usize {
-        self.lines.get(handler).map_or(0, |line| line.heads.range(..rank(priority, place)).count())
+    /// How many stand before a place in line for its handler, and how many in all: those of higher priority first.
+    pub(super) fn position(&self, lane: &Lane, place: Place) -> (usize, usize) {
+        let of_handler = self.lines.iter().filter(|(other, _)| other.handler == lane.handler);
+        of_handler.fold((0, 0), |(before, all), (other, line)| {
+            let ahead = match other.priority.cmp(&lane.priority) {
+                Ordering::Greater => line.heads.len(),
+                Ordering::Equal => line.heads.range(..place).count(),
+                Ordering::Less => 0,
+            };
+            (before + ahead, all + line.heads.len())
+        })
     }
 
-    pub(super) fn waiting(&self, handler: &HandlerName) -> usize {
-        self.lines.get(handler).map_or(0, |line| line.heads.len())
+    #[cfg(test)]
+    pub(super) fn waiting(&self, lane: &Lane) -> usize {
+        self.lines.get(lane).map_or(0, |line| line.heads.len())
+    }
+
+    /// A line that is about to change.
+    fn line(&mut self, lane: &Lane) -> &mut Line {
+        if !self.lines.contains_key(lane) {
+            self.lines.insert(lane.clone(), Line::default());
+        }
+        let line = self.lines.get_mut(lane).expect("it is there");
+        if !std::mem::replace(&mut line.is_changed, true) {
+            self.changed.push(lane.clone());
+        }
+        line
+    }
+
+    fn may_be_startable(&mut self, lane: &Lane) {
+        let is_startable = self.lines.get(lane).is_some_and(|line| line.free > 0 && !line.heads.is_empty());
+        if is_startable && self.startable.last() != Some(lane) {
+            self.startable.push(lane.clone());
+        }
     }
 }
 
-fn rank(priority: u8, place: Place) -> Rank {
-    (9 - priority.min(9), place.ready_at, place.version)
+impl Line {
+    fn settle(&mut self, may_start: bool) -> Option<SlotChange> {
+        let heads = if may_start { self.heads.len() } else { 0 };
+        let wanted = u32::try_from(heads).unwrap_or(u32::MAX).min(SLOTS_ASKED_MAX);
+        let have = self.free + self.asked;
+        if wanted > have {
+            self.asked += wanted - have;
+            return Some(SlotChange::Want(wanted - have));
+        }
+        if heads == 0 && have > 0 {
+            // What is granted before the pool hears of it is counted when it comes, and goes back then.
+            self.asked = 0;
+            return Some(SlotChange::Withdraw(std::mem::take(&mut self.free)));
+        }
+        None
+    }
 }
 
 /// All queues of a shard, and the times at which a blocked head is tried again.

@@ -1,24 +1,33 @@
-//! Slots of one instance: how many calls of each handler may be under way over all its shards, how many may begin in a
-//! second, and whether its target is left alone for a while.
+//! Slots of one instance: how many calls may be under way over all its shards, how many may begin in a second, and whether a
+//! target is left alone for a while.
 //!
-//! Shards ask and give back; what is not free is queued and granted one at a time in turn, so that no shard starves.
+//! Shards ask and give back; what is not free is queued and granted one at a time, to whose turn it is ([`flow`]): a slot is
+//! one of its handler, and of its collection where collections are limited.
 //!
-//! The rate of a handler holds for all instances together, and none of them asks another: each has the part of it that its
-//! shards are of all shards, and a shard has one owner. What was not used is made up for within a tenth of a second (a token
-//! bucket). A breaker counts failures in a row; when there are too many it opens: nothing is granted for a while, then one slot
-//! at a time until a call did not fail.
+//! A rate holds for all instances together, and none of them asks another: each has the part of it that its shards are of
+//! all shards, and a shard has one owner. What was not used is made up for within a tenth of a second ([`bucket`]).
 
-use std::collections::{BTreeMap, VecDeque};
+mod bucket;
+mod flow;
 
-use crate::model::{Boot, BreakerPolicy, HandlerName, Rate, Shard};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::model::{
+    Boot, BreakerPolicy, CollectionLimit, CollectionLimits, HandlerName, Rate, Reserve, Shard,
+};
+
+use super::lane::Lane;
+use bucket::{Breaker, Bucket, Share};
+use flow::{Class, Flows, Whose};
 
 /// Slots granted to a shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// The shard.
     pub shard: Shard,
-    /// The handler.
-    pub handler: HandlerName,
+    /// What for.
+    pub lane: Lane,
     /// How many.
     pub count: u32,
 }
@@ -32,72 +41,100 @@ pub struct Limit {
     pub rate: Option<Rate>,
     /// When its target is left alone.
     pub breaker: Option<BreakerPolicy>,
+    /// Slots that are kept for high priorities.
+    pub reserve: Option<Reserve>,
+    /// Calls of late tasks that begin, over all instances.
+    pub catch_up: Option<Rate>,
 }
 
 impl Limit {
     /// Only so many at once.
     pub fn of(concurrency: u32) -> Limit {
-        Limit { concurrency: concurrency.max(1), rate: None, breaker: None }
+        Limit { concurrency: concurrency.max(1), rate: None, breaker: None, reserve: None, catch_up: None }
     }
 }
 
-/// Why a handler's slots are not granted.
+/// Why slots are not granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holdup {
-    /// All are taken.
+    /// All of the handler are taken.
     Concurrency(u32),
-    /// The rate: the next one begins then. `None` = this instance has no part of it yet.
+    /// The handler's rate: the next one begins then. `None` = this instance has no part of it yet.
     Rate(Option<Boot>),
     /// The breaker is open until then.
     Breaker(Boot),
     /// The breaker lets one call through to see whether the target is well.
     Probe,
+    /// What is left of the handler's slots is kept for higher priorities.
+    Reserved,
+    /// The rate at which the handler catches up, as [`Holdup::Rate`].
+    CatchUp(Option<Boot>),
+    /// All of the collection are taken.
+    CollectionConcurrency(u32),
+    /// The collection's rate, as [`Holdup::Rate`].
+    CollectionRate(Option<Boot>),
 }
 
-/// Units of a token bucket that one call takes for each shard there is: a rate of one an hour gives one unit a millisecond and
-/// shard owned, so that nothing is rounded.
-const CALL_UNITS: u64 = 3_600_000;
-/// What was not used within this time is not made up for, in milliseconds.
-const BURST_MS: u64 = 100;
+impl Holdup {
+    /// When it is over, where time alone ends it.
+    pub fn until(self) -> Option<Boot> {
+        match self {
+            Holdup::Rate(at) | Holdup::CatchUp(at) | Holdup::CollectionRate(at) => at,
+            Holdup::Breaker(at) => Some(at),
+            Holdup::Concurrency(_) | Holdup::Probe | Holdup::Reserved | Holdup::CollectionConcurrency(_) => {
+                None
+            }
+        }
+    }
+}
 
+/// The slots of a handler.
 #[derive(Debug, Default)]
 struct Slots {
     taken: u32,
-    /// What each shard waits for, and whose turn it is.
-    wanted: BTreeMap<Shard, u32>,
-    turns: VecDeque<Shard>,
+    /// Those of tasks that may not take what is reserved.
+    taken_low: u32,
+    flows: Flows,
     bucket: Bucket,
+    catch_up: Bucket,
     breaker: Breaker,
 }
 
-#[derive(Debug, Default)]
-struct Bucket {
-    units: u64,
-    filled_at: Boot,
+/// The slots of a collection.
+#[derive(Debug)]
+struct OfCollection {
+    taken: u32,
+    bucket: Bucket,
 }
 
-#[derive(Debug, Default)]
-struct Breaker {
-    failures: u32,
-    open_until: Option<Boot>,
-    /// When a call was let through to see how the target is.
-    probe_at: Option<Boot>,
-}
-
-/// The slots of all handlers.
+/// The slots of all handlers and collections.
 #[derive(Debug)]
 pub struct Pool {
     limits: BTreeMap<HandlerName, Limit>,
     default: Limit,
+    collection_limits: CollectionLimits,
     slots: BTreeMap<HandlerName, Slots>,
-    /// Shards owned here, and all of them.
-    share: (u64, u64),
+    collections: BTreeMap<Arc<str>, OfCollection>,
+    share: Share,
 }
 
 impl Pool {
     /// A pool with a limit per handler, and one for handlers not named. It has no part of any rate yet.
     pub fn new(limits: BTreeMap<HandlerName, Limit>, default: Limit) -> Pool {
-        Pool { limits, default, slots: BTreeMap::new(), share: (0, 1) }
+        Pool {
+            limits,
+            default,
+            collection_limits: CollectionLimits::default(),
+            slots: BTreeMap::new(),
+            collections: BTreeMap::new(),
+            share: (0, 1),
+        }
+    }
+
+    /// The same with limits of collections.
+    #[must_use]
+    pub fn with_collections(self, collection_limits: CollectionLimits) -> Pool {
+        Pool { collection_limits, ..self }
     }
 
     /// Of all shards these are owned here: the part of each rate that this instance has from now on.
@@ -106,89 +143,105 @@ impl Pool {
         let share = if planted!(RateNotShared) { (share.1, share.1) } else { share };
         if share != self.share {
             for (handler, slots) in &mut self.slots {
-                slots.bucket.fill(now, limit_of(&self.limits, self.default, handler).rate, self.share);
+                let limit = limit_of(&self.limits, self.default, handler);
+                slots.bucket.fill(now, limit.rate, self.share);
+                slots.catch_up.fill(now, limit.catch_up, self.share);
+            }
+            for (name, collection) in &mut self.collections {
+                let limit = self.collection_limits.of(name);
+                collection.bucket.fill(now, limit.and_then(|limit| limit.rate), self.share);
             }
             self.share = share;
         }
     }
 
     /// A shard asks for slots: those granted at once.
-    pub fn want(&mut self, now: Boot, shard: Shard, handler: &HandlerName, count: u32) -> Vec<Grant> {
-        let share = self.share;
-        let slots = self.slots.entry(handler.clone()).or_insert_with(|| Slots::new(now, share));
-        *slots.wanted.entry(shard).or_insert_with(|| {
-            slots.turns.push_back(shard);
-            0
-        }) += count;
-        self.grant(now, handler)
+    pub fn want(&mut self, now: Boot, shard: Shard, lane: &Lane, count: u32) -> Vec<Grant> {
+        let (whose, class) = parts(lane);
+        self.slots_of(now, &lane.handler).flows.want(now, shard, whose, class, count);
+        self.grant(now, &lane.handler)
     }
 
     /// A shard gives slots back: those granted to others by it.
-    pub fn free(&mut self, now: Boot, handler: &HandlerName, count: u32) -> Vec<Grant> {
-        let share = self.share;
-        let slots = self.slots.entry(handler.clone()).or_insert_with(|| Slots::new(now, share));
-        assert!(slots.taken >= count, "no more slots come back than were taken");
-        slots.taken -= count;
-        self.grant(now, handler)
+    pub fn free(&mut self, now: Boot, lane: &Lane, count: u32) -> Vec<Grant> {
+        self.give_back(now, lane, count);
+        self.grant_after(now, lane)
     }
 
-    /// A shard needs no slots any more: what it waits for is forgotten, and it gives back what it did not use, with its part of
-    /// the rate and of a probe. Those granted to others by it.
-    pub fn withdraw(&mut self, now: Boot, shard: Shard, handler: &HandlerName, unused: u32) -> Vec<Grant> {
-        let (share, limit) = (self.share, self.limit(handler));
-        let Some(slots) = self.slots.get_mut(handler) else { return Vec::new() };
-        assert!(slots.taken >= unused, "no more slots come back than were taken");
-        slots.taken -= unused;
-        if slots.wanted.remove(&shard).is_some() {
-            slots.turns.retain(|other| *other != shard);
-        }
+    /// A shard needs no slots of a lane any more: what it waits for is forgotten, and it gives back what it did not use, with
+    /// its part of the rates and of a probe. Those granted to others by it.
+    pub fn withdraw(&mut self, now: Boot, shard: Shard, lane: &Lane, unused: u32) -> Vec<Grant> {
+        let (share, limit, (whose, class)) = (self.share, self.limit(&lane.handler), parts(lane));
+        let Some(slots) = self.slots.get_mut(&lane.handler) else { return Vec::new() };
+        slots.flows.forget(shard, whose, class);
         if unused > 0 {
             slots.bucket.put_back(now, limit.rate, share, unused);
-            slots.breaker.probe_at = None;
+            if lane.is_late {
+                slots.catch_up.put_back(now, limit.catch_up, share, unused);
+            }
+            slots.breaker.probe_withdrawn();
+            let rate = self.limit_of_collection(whose).and_then(|limit| limit.rate);
+            if let Some(collection) = whose.as_ref().and_then(|name| self.collections.get_mut(name)) {
+                collection.bucket.put_back(now, rate, share, unused);
+            }
+            self.give_back(now, lane, unused);
         }
-        self.grant(now, handler)
+        self.grant_after(now, lane)
     }
 
     /// A call has ended: whether its target is well.
     pub fn ended(&mut self, now: Boot, handler: &HandlerName, is_well: bool) {
         let Some(policy) = self.limit(handler).breaker else { return };
-        let share = self.share;
-        let slots = self.slots.entry(handler.clone()).or_insert_with(|| Slots::new(now, share));
-        slots.breaker.ended(now, policy, is_well);
+        self.slots_of(now, handler).breaker.ended(now, policy, is_well);
     }
 
     /// When something may be granted that is not now.
     pub fn poll_timeout(&self, now: Boot) -> Option<Boot> {
-        let waiting = self.slots.iter().filter(|(_, slots)| !slots.turns.is_empty());
-        let times = waiting.filter_map(|(handler, _)| match self.holdup(now, handler)? {
-            Holdup::Rate(at) => at,
-            Holdup::Breaker(at) => Some(at),
-            Holdup::Probe => {
-                let limit = self.limit(handler).breaker?;
-                Some(self.slots.get(handler)?.breaker.probe_at?.plus_ms(limit.pause_ms))
+        let waiting = self.slots.iter().filter(|(_, slots)| !slots.flows.is_empty());
+        let times = waiting.filter_map(|(handler, slots)| {
+            let limit = self.limit(handler);
+            match self.holdup_of_handler(now, limit, slots) {
+                Some(Holdup::Probe) => slots.breaker.next_probe(limit.breaker?),
+                Some(holdup) => holdup.until(),
+                None => {
+                    let lanes = slots.flows.waiting();
+                    let holdups = lanes.filter_map(|(whose, class)| {
+                        self.holdup_of_lane(now, limit, slots, whose, class)?.until()
+                    });
+                    holdups.min()
+                }
             }
-            Holdup::Concurrency(_) => None,
         });
         times.min()
     }
 
     /// Grants what may be granted by now.
     pub fn tick(&mut self, now: Boot) -> Vec<Grant> {
-        let waiting = self.slots.iter().filter(|(_, slots)| !slots.turns.is_empty());
+        let waiting = self.slots.iter().filter(|(_, slots)| !slots.flows.is_empty());
         let handlers: Vec<HandlerName> = waiting.map(|(handler, _)| handler.clone()).collect();
         handlers.iter().flat_map(|handler| self.grant(now, handler)).collect()
     }
 
-    /// What holds up the handlers whose slots somebody waits for.
+    /// What holds up the handlers whose slots somebody waits for: of each the handler's own holdup, else that of whose turn it
+    /// would be.
     pub fn holdups(&self, now: Boot) -> impl Iterator<Item = Holdup> {
-        let waiting = self.slots.iter().filter(|(_, slots)| !slots.turns.is_empty());
-        waiting.filter_map(move |(handler, _)| self.holdup(now, handler))
+        let waiting = self.slots.iter().filter(|(_, slots)| !slots.flows.is_empty());
+        waiting.filter_map(move |(handler, slots)| {
+            let limit = self.limit(handler);
+            let of_handler = self.holdup_of_handler(now, limit, slots);
+            of_handler.or_else(|| {
+                let (whose, class) = slots.flows.waiting().next()?;
+                self.holdup_of_lane(now, limit, slots, whose, class)
+            })
+        })
     }
 
-    /// Whether any handler has a rate or a breaker.
+    /// Whether any limit has to do with time.
     pub fn has_timed_limits(&self) -> bool {
-        let is_timed = |limit: &Limit| limit.rate.is_some() || limit.breaker.is_some();
-        is_timed(&self.default) || self.limits.values().any(is_timed)
+        let is_timed =
+            |limit: &Limit| limit.rate.is_some() || limit.breaker.is_some() || limit.catch_up.is_some();
+        let of_collections = self.collection_limits.all().any(|limit| limit.rate.is_some());
+        of_collections || is_timed(&self.default) || self.limits.values().any(is_timed)
     }
 
     /// Slots of a handler that are taken.
@@ -198,139 +251,198 @@ impl Pool {
 
     /// Whether anybody waits for a slot of a handler.
     pub fn is_wanted(&self, handler: &HandlerName) -> bool {
-        self.slots.get(handler).is_some_and(|slots| !slots.turns.is_empty())
+        self.slots.get(handler).is_some_and(|slots| !slots.flows.is_empty())
     }
 
-    /// Why no slot of a handler would be granted now.
+    /// Why no slot of a handler would be granted now, whoever asked.
     pub fn holdup(&self, now: Boot, handler: &HandlerName) -> Option<Holdup> {
-        let limit = self.limit(handler);
-        let slots = self.slots.get(handler)?;
+        self.holdup_of_handler(now, self.limit(handler), self.slots.get(handler)?)
+    }
+
+    /// Why no slot of a lane would be granted now.
+    pub fn holdup_in(&self, now: Boot, lane: &Lane) -> Option<Holdup> {
+        let (limit, slots) = (self.limit(&lane.handler), self.slots.get(&lane.handler)?);
+        let (whose, class) = parts(lane);
+        let of_handler = self.holdup_of_handler(now, limit, slots);
+        of_handler.or_else(|| self.holdup_of_lane(now, limit, slots, whose, class))
+    }
+
+    fn holdup_of_handler(&self, now: Boot, limit: Limit, slots: &Slots) -> Option<Holdup> {
         if let Some(at) = limit.breaker.and_then(|policy| slots.breaker.holdup(now, policy)) {
             return Some(at);
         }
-        if slots.taken >= limit.concurrency {
+        if slots.taken >= limit.concurrency.max(1) {
             return Some(Holdup::Concurrency(slots.taken));
         }
         slots.bucket.next(now, limit.rate?, self.share).map(Holdup::Rate)
+    }
+
+    fn holdup_of_lane(
+        &self,
+        now: Boot,
+        limit: Limit,
+        slots: &Slots,
+        whose: &Whose,
+        class: Class,
+    ) -> Option<Holdup> {
+        self.holdup_of_collection(now, whose).or_else(|| self.holdup_of_class(now, limit, slots, class))
+    }
+
+    fn holdup_of_collection(&self, now: Boot, whose: &Whose) -> Option<Holdup> {
+        let collection = self.collections.get(whose.as_ref()?)?;
+        let limit = self.limit_of_collection(whose)?;
+        if limit.concurrency.is_some_and(|most| collection.taken >= most.max(1)) {
+            return Some(Holdup::CollectionConcurrency(collection.taken));
+        }
+        collection.bucket.next(now, limit.rate?, self.share).map(Holdup::CollectionRate)
+    }
+
+    fn holdup_of_class(&self, now: Boot, limit: Limit, slots: &Slots, class: Class) -> Option<Holdup> {
+        let is_low = limit.reserve.is_some_and(|reserve| class.priority < reserve.priority);
+        let kept = limit.reserve.map_or(0, |reserve| reserve.slots);
+        if is_low && slots.taken_low + kept >= limit.concurrency.max(1) && !planted!(ReserveForgotten) {
+            return Some(Holdup::Reserved);
+        }
+        let rate = limit.catch_up.filter(|_| class.is_late && !planted!(CatchUpUnbounded))?;
+        slots.catch_up.next(now, rate, self.share).map(Holdup::CatchUp)
+    }
+
+    fn limit_of_collection(&self, whose: &Whose) -> Option<CollectionLimit> {
+        self.collection_limits.of(whose.as_ref()?)
     }
 
     fn limit(&self, handler: &HandlerName) -> Limit {
         limit_of(&self.limits, self.default, handler)
     }
 
+    fn slots_of(&mut self, now: Boot, handler: &HandlerName) -> &mut Slots {
+        let share = self.share;
+        match self.slots.contains_key(handler) {
+            true => self.slots.get_mut(handler).expect("it was just found"),
+            false => self.slots.entry(handler.clone()).or_insert_with(|| Slots {
+                bucket: Bucket::new(now, share),
+                catch_up: Bucket::new(now, share),
+                ..Slots::default()
+            }),
+        }
+    }
+
+    fn give_back(&mut self, now: Boot, lane: &Lane, count: u32) {
+        let is_low = is_low(self.limit(&lane.handler), lane.priority);
+        let slots = self.slots_of(now, &lane.handler);
+        slots.taken = slots.taken.checked_sub(count).expect("no more slots come back than were taken");
+        slots.taken_low -= if is_low { count } else { 0 };
+        if let Some(collection) = lane.collection.as_ref().and_then(|name| self.collections.get_mut(name)) {
+            collection.taken = collection.taken.saturating_sub(count);
+        }
+    }
+
+    /// Grants what slots that came back allow: to their handler, and to others that have waited for the collection.
+    fn grant_after(&mut self, now: Boot, lane: &Lane) -> Vec<Grant> {
+        let mut granted = self.grant(now, &lane.handler);
+        let whose = &lane.collection;
+        if self.limit_of_collection(whose).is_some_and(|limit| limit.concurrency.is_some()) {
+            let waits = |slots: &Slots| slots.flows.has(whose);
+            let others = self.slots.iter().filter(|(other, slots)| **other != lane.handler && waits(slots));
+            let others: Vec<HandlerName> = others.map(|(other, _)| other.clone()).collect();
+            granted.extend(others.iter().flat_map(|other| self.grant(now, other)));
+        }
+        granted
+    }
+
     fn grant(&mut self, now: Boot, handler: &HandlerName) -> Vec<Grant> {
-        let (limit, share) = (self.limit(handler), self.share);
-        let Some(slots) = self.slots.get_mut(handler) else { return Vec::new() };
-        let mut granted: Vec<(Shard, u32)> = Vec::new();
-        slots.bucket.fill(now, limit.rate, share);
-        while slots.taken < limit.concurrency.max(1)
-            && let Some(shard) = slots.turns.front().copied()
-        {
-            let is_open = limit.breaker.is_some_and(|policy| slots.breaker.holdup(now, policy).is_some());
-            if is_open || (limit.rate.is_some() && !slots.bucket.take(share)) {
-                break;
-            }
-            slots.breaker.let_through(now);
-            slots.taken += 1;
-            slots.take_turn(shard);
-            match granted.iter_mut().find(|(other, _)| *other == shard) {
-                Some((_, count)) => *count += 1,
-                None => granted.push((shard, 1)),
+        let limit = self.limit(handler);
+        let mut granted: Vec<Grant> = Vec::new();
+        while let Some((whose, class)) = self.next(now, limit, handler) {
+            let shard = self.take(now, limit, handler, &whose, class);
+            let is_same = |grant: &Grant| {
+                grant.shard == shard && grant.lane.collection == whose && class_of(&grant.lane) == class
+            };
+            match granted.iter_mut().rfind(|grant| is_same(grant)) {
+                Some(grant) => grant.count += 1,
+                None => {
+                    let Class { priority, is_late } = class;
+                    let lane = Lane { handler: handler.clone(), collection: whose, priority, is_late };
+                    granted.push(Grant { shard, lane, count: 1 });
+                }
             }
         }
-        if slots.is_idle() && limit.rate.is_none() {
+        let has_rate = limit.rate.is_some() || limit.catch_up.is_some();
+        if !has_rate && self.slots.get(handler).is_some_and(Slots::is_idle) {
             self.slots.remove(handler);
         }
-        let grant = |(shard, count)| Grant { shard, handler: handler.clone(), count };
-        granted.into_iter().map(grant).collect()
+        granted
+    }
+
+    /// Who gets the next slot of a handler.
+    fn next(&self, now: Boot, limit: Limit, handler: &HandlerName) -> Option<(Whose, Class)> {
+        let slots = self.slots.get(handler)?;
+        if slots.flows.is_empty() || self.holdup_of_handler(now, limit, slots).is_some() {
+            return None;
+        }
+        let may = |whose: &Whose| self.holdup_of_collection(now, whose).is_none();
+        let may_class = |class| self.holdup_of_class(now, limit, slots, class).is_none();
+        slots.flows.next(may, may_class).map(|(whose, class)| (whose.clone(), class))
+    }
+
+    fn take(&mut self, now: Boot, limit: Limit, handler: &HandlerName, whose: &Whose, class: Class) -> Shard {
+        let (share, of_collection) = (self.share, self.limit_of_collection(whose));
+        let slots = self.slots.get_mut(handler).expect("somebody waits for it");
+        slots.bucket.take(now, limit.rate, share);
+        if class.is_late && !planted!(CatchUpUnbounded) {
+            slots.catch_up.take(now, limit.catch_up, share);
+        }
+        slots.breaker.let_through(now);
+        slots.taken += 1;
+        slots.taken_low += u32::from(is_low(limit, class.priority));
+        if let (Some(name), Some(limit)) = (whose, of_collection) {
+            if self.collections.len() >= COLLECTIONS_KEPT {
+                self.forget_collections(now);
+            }
+            let collection = self.collections.entry(name.clone());
+            let collection =
+                collection.or_insert_with(|| OfCollection { taken: 0, bucket: Bucket::new(now, share) });
+            collection.bucket.take(now, limit.rate, share);
+            collection.taken += u32::from(!planted!(CollectionNotCounted));
+        }
+        let weight = of_collection.map_or(1, |limit| limit.weight);
+        let slots = self.slots.get_mut(handler).expect("somebody waits for it");
+        slots.flows.take(whose, class, weight)
+    }
+
+    /// Forgets collections of which nothing is known that a new one would not be: nothing taken, a call to begin with.
+    fn forget_collections(&mut self, now: Boot) {
+        let (limits, share) = (&self.collection_limits, self.share);
+        self.collections.retain(|name, collection| {
+            let rate = limits.of(name).and_then(|limit| limit.rate);
+            collection.taken > 0
+                || rate.is_some_and(|rate| collection.bucket.next(now, rate, share).is_some())
+        });
     }
 }
+
+/// Above so many collections those that are at rest are forgotten.
+const COLLECTIONS_KEPT: usize = 1_024;
 
 fn limit_of(limits: &BTreeMap<HandlerName, Limit>, default: Limit, handler: &HandlerName) -> Limit {
     limits.get(handler).copied().unwrap_or(default)
 }
 
+/// Whether tasks of a priority may not take what a handler reserves.
+fn is_low(limit: Limit, priority: u8) -> bool {
+    limit.reserve.is_some_and(|reserve| priority < reserve.priority)
+}
+
+fn class_of(lane: &Lane) -> Class {
+    Class { priority: lane.priority, is_late: lane.is_late }
+}
+
+fn parts(lane: &Lane) -> (&Whose, Class) {
+    (&lane.collection, class_of(lane))
+}
+
 impl Slots {
-    /// It has one call to begin with.
-    fn new(now: Boot, (_, all): (u64, u64)) -> Slots {
-        Slots { bucket: Bucket { units: CALL_UNITS * all, filled_at: now }, ..Slots::default() }
-    }
-
     fn is_idle(&self) -> bool {
-        self.taken == 0 && self.turns.is_empty() && self.breaker.failures == 0
-    }
-
-    /// One slot goes to the shard whose turn it is; it stands at the end when it wants more.
-    fn take_turn(&mut self, shard: Shard) {
-        self.turns.pop_front();
-        let left = self.wanted.remove(&shard).unwrap_or(0).saturating_sub(1);
-        if left > 0 {
-            self.wanted.insert(shard, left);
-            self.turns.push_back(shard);
-        }
-    }
-}
-
-impl Bucket {
-    fn fill(&mut self, now: Boot, rate: Option<Rate>, (owned, all): (u64, u64)) {
-        let Some(rate) = rate else { return };
-        let passed = now.ms_since(self.filled_at);
-        let a_ms = rate.an_hour().saturating_mul(owned);
-        let most = a_ms.saturating_mul(BURST_MS).max(CALL_UNITS * all);
-        self.units = self.units.saturating_add(a_ms.saturating_mul(passed)).min(most);
-        self.filled_at = self.filled_at.max(now);
-    }
-
-    fn take(&mut self, (_, all): (u64, u64)) -> bool {
-        let left = self.units.checked_sub(CALL_UNITS * all);
-        self.units = left.unwrap_or(self.units);
-        left.is_some()
-    }
-
-    fn put_back(&mut self, now: Boot, rate: Option<Rate>, share: (u64, u64), calls: u32) {
-        self.units = self.units.saturating_add(CALL_UNITS * share.1 * u64::from(calls));
-        self.fill(now, rate, share);
-    }
-
-    /// When the next call may begin, unless it may now; the inner `None` = never, with this share.
-    fn next(&self, now: Boot, rate: Rate, (owned, all): (u64, u64)) -> Option<Option<Boot>> {
-        let missing = (CALL_UNITS * all).saturating_sub(self.units);
-        let a_ms = rate.an_hour().saturating_mul(owned);
-        if missing > 0 && a_ms == 0 {
-            return Some(None);
-        }
-        let at = if missing == 0 { self.filled_at } else { self.filled_at.plus_ms(missing.div_ceil(a_ms)) };
-        (at > now).then_some(Some(at))
-    }
-}
-
-impl Breaker {
-    fn ended(&mut self, now: Boot, policy: BreakerPolicy, is_well: bool) {
-        if is_well {
-            *self = Breaker::default();
-            return;
-        }
-        self.failures = self.failures.saturating_add(1);
-        if self.failures >= policy.failures {
-            self.open_until = Some(now.plus_ms(policy.pause_ms));
-            self.probe_at = None;
-        }
-    }
-
-    fn holdup(&self, now: Boot, policy: BreakerPolicy) -> Option<Holdup> {
-        let open_until = self.open_until?;
-        if now < open_until {
-            return Some(Holdup::Breaker(open_until));
-        }
-        // A slot may come back unused: then nothing is heard of the target, and another is let through.
-        let is_out = |at: Boot| now < at.plus_ms(policy.pause_ms) || planted!(ProbeAwaitedForEver);
-        let is_out = self.probe_at.is_some_and(is_out);
-        is_out.then_some(Holdup::Probe)
-    }
-
-    fn let_through(&mut self, now: Boot) {
-        if self.open_until.is_some() {
-            self.probe_at = Some(now);
-        }
+        self.taken == 0 && self.flows.is_empty() && self.breaker.failures == 0
     }
 }

@@ -2,6 +2,7 @@
 //! parts.
 
 mod decisions;
+mod fairness;
 mod folding;
 mod gates;
 mod late;
@@ -11,6 +12,7 @@ mod loading;
 mod open_attempts;
 mod ownership;
 mod parking;
+mod quotas;
 mod redriving;
 mod refused;
 mod resending;

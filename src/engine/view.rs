@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::model::{Bar, Boot, Epoch, HandlerName, Place, QueueName, TaskId, TaskState, Wall};
 
+use super::lane::Lane;
 use super::window::Status;
 use super::{Engine, Stage};
 
@@ -78,8 +79,8 @@ pub struct QueueView {
     pub blocked: Option<Blocked>,
     /// The gate its head waits at.
     pub gate: Option<Bar>,
-    /// The handler whose slot its head waits for.
-    pub waits_for: Option<HandlerName>,
+    /// The slot that its head waits for.
+    pub waits_for: Option<Lane>,
 }
 
 impl QueueView {
@@ -125,6 +126,21 @@ impl Blocked {
             Blocked::Slot => "slot",
         }
     }
+}
+
+/// The queues of a shard whose head has one handler.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HandlerQueues {
+    /// Heads with an attempt open, or being started.
+    pub running: usize,
+    /// Heads in line for a slot.
+    pub in_line: usize,
+    /// Heads that wait for their next try.
+    pub retrying: usize,
+    /// When the first of them is tried again.
+    pub next_try: Option<Wall>,
+    /// Heads that wait at a gate.
+    pub at_gates: usize,
 }
 
 /// What a gate may stop a task by.
@@ -176,6 +192,8 @@ pub enum Explanation {
         position: usize,
         /// All of them.
         heads: usize,
+        /// What it stands in line for.
+        lane: Lane,
     },
     /// It is running.
     Running,
@@ -275,7 +293,7 @@ impl Engine {
         let gate = head.filter(|_| queue.is_at_gate()).and_then(|place| self.bar_of(place)).cloned();
         let waits = |place: &Place| self.now.wall.ms_since(place.ready_at) >= SLOT_WAIT_MS;
         let in_line = queue.candidate.filter(|place| gate.is_none() && waits(place));
-        let waits_for = in_line.and_then(|place| Some(self.window.get(place)?.content.handler.clone()));
+        let waits_for = in_line.and_then(|place| Some(self.lane_of(self.window.get(place)?)));
         let blocked = match queue.backoff {
             Some(_) => Some(Blocked::Retrying),
             None if queue.busy.iter().any(held) => Some(Blocked::OpenAttempt),
@@ -284,6 +302,31 @@ impl Engine {
         };
         let (queue, next_try) = (name.clone(), queue.backoff);
         Some(QueueView { queue, ready, busy, head, head_id, next_try, blocked, gate, waits_for })
+    }
+
+    /// The next task of a queue that is in memory and not ready: its id, and when it is.
+    pub fn next_of(&self, name: &QueueName) -> Option<(TaskId, Wall)> {
+        let pending = self.window.iter().filter(|(_, task)| task.status == Status::Pending);
+        let mut of_queue = pending.filter(|(_, task)| task.key.queue == *name);
+        of_queue.next().map(|(place, task)| (task.key.id.clone(), place.ready_at))
+    }
+
+    /// What the queues of this shard whose head has a handler wait for.
+    pub fn handler_queues(&self, handler: &HandlerName) -> HandlerQueues {
+        let mut found = HandlerQueues::default();
+        for queue in self.queues.by_name.values() {
+            let head = queue.busy.first().copied().or_else(|| queue.head());
+            let task = head.and_then(|place| self.window.get(place));
+            if task.is_none_or(|task| task.content.handler != *handler) {
+                continue;
+            }
+            found.running += usize::from(!queue.busy.is_empty());
+            found.retrying += usize::from(queue.backoff.is_some());
+            found.at_gates += usize::from(queue.is_at_gate());
+            found.in_line += usize::from(queue.candidate.is_some());
+            found.next_try = found.next_try.into_iter().chain(queue.backoff).min();
+        }
+        found
     }
 
     /// Where the task at `place` stands in memory.
@@ -358,11 +401,9 @@ impl Engine {
         } else if task.counts.not_before > self.now.wall {
             reasons.push(Explanation::Retrying(task.counts.attempt, task.counts.not_before));
         } else if queue.candidate == Some(place) {
-            let (handler, priority) = (&task.content.handler, task.content.priority);
-            reasons.push(Explanation::WaitsForSlot {
-                position: self.lines.before(handler, priority, place) + 1,
-                heads: self.lines.waiting(handler),
-            });
+            let lane = self.lane_of(task);
+            let (before, heads) = self.lines.position(&lane, place);
+            reasons.push(Explanation::WaitsForSlot { position: before + 1, heads, lane });
         }
     }
 }

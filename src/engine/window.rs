@@ -17,9 +17,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::model::{
-    Fact, FactRow, HandlerName, MarkKind, Payload, Place, QueueName, TaskContent, TaskKey, Wall,
-};
+use crate::model::{Fact, FactRow, MarkKind, Payload, Place, QueueName, TaskContent, TaskKey, Wall};
 
 use super::fold::{Counts, Next};
 use super::load::LoadedTask;
@@ -65,6 +63,8 @@ pub(super) struct Task {
     pub(super) mark: Option<MarkKind>,
     /// With a stored pointer it may leave memory, and the watermark may pass it.
     pub(super) pointer: Written,
+    /// It was late when it came in line for a slot.
+    pub(super) is_late: bool,
 }
 
 impl Task {
@@ -133,9 +133,8 @@ impl Window {
     }
 
     /// The handlers of tasks whose payload is being read: they hold a slot.
-    pub(super) fn fetching(&self) -> Vec<HandlerName> {
-        let fetching = self.tasks.values().filter(|task| task.status == Status::Fetching);
-        fetching.map(|task| task.content.handler.clone()).collect()
+    pub(super) fn fetching(&self) -> impl Iterator<Item = &Task> {
+        self.tasks.values().filter(|task| task.status == Status::Fetching)
     }
 
     pub(super) fn cursor(&self) -> Place {

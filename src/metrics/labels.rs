@@ -83,6 +83,12 @@ label! {
         Rate = "rate",
         /// It failed too often in a row.
         Breaker = "breaker",
+        /// What is left of its slots is kept for higher priorities.
+        Reserved = "reserved",
+        /// The rate at which it catches up.
+        CatchUp = "catch_up",
+        /// The slots or the rate of a collection.
+        Collection = "collection",
     }
 }
 label! {

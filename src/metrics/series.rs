@@ -42,7 +42,7 @@ const CLOSE_REASONS: [CloseReason; 6] = [
     CloseReason::Dropped,
 ];
 const MARKS: [MarkKind; 3] = [MarkKind::Cancelled, MarkKind::Replaced, MarkKind::Rescheduled];
-const REJECT_REASONS: [RejectReason; 13] = [
+const REJECT_REASONS: [RejectReason; 14] = [
     RejectReason::Tombstone,
     RejectReason::Empty,
     RejectReason::TooLarge,
@@ -54,6 +54,7 @@ const REJECT_REASONS: [RejectReason; 13] = [
     RejectReason::UnknownHandler,
     RejectReason::Unsupported,
     RejectReason::Conflict,
+    RejectReason::OverQuota,
     RejectReason::Misrouted,
     RejectReason::RefusedByStore,
 ];

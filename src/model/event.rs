@@ -128,6 +128,8 @@ pub enum RejectReason {
     Unsupported,
     /// Another task of the id is unfinished, and `on_conflict` is `reject`.
     Conflict,
+    /// More came in of its handler or collection than may.
+    OverQuota,
     /// Forwarded once and still not at home, or with headers of a forwarded record that this cluster did not sign.
     Misrouted,
     /// The store refuses this row while it takes others.
@@ -149,6 +151,7 @@ impl RejectReason {
             RejectReason::UnknownHandler => "unknown_handler",
             RejectReason::Unsupported => "unsupported",
             RejectReason::Conflict => "conflict",
+            RejectReason::OverQuota => "over_quota",
             RejectReason::Misrouted => "misrouted",
             RejectReason::RefusedByStore => "refused_by_store",
         }

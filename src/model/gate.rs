@@ -260,6 +260,11 @@ impl Closed {
         self.bars.is_empty()
     }
 
+    /// The gates in force on a target.
+    pub fn bars_on(&self, target: &Target) -> impl Iterator<Item = &Bar> {
+        self.bars.get(target).into_iter().flatten()
+    }
+
     /// Everything that closes the way of a task, the widest first.
     pub fn bars<'a>(
         &'a self,

@@ -53,6 +53,9 @@ pub const QUEUE_TASKS_MAX: usize = 64;
 pub const LATE_ROWS: usize = 20_000;
 /// A task that is ready for less than this gets no pointer for the watermark's sake, in milliseconds.
 pub const LATE_AFTER_MS: i64 = 30_000;
+/// A task that comes in line for a slot later than this after it could first run is late: its handler may catch up at a rate
+/// of its own.
+pub const LATE_IN_LINE_MS: i64 = 60_000;
 /// Tasks that get a pointer for the watermark's sake at once; the next ones with the next progress row.
 pub const LATE_POINTERS_MAX: usize = 1_024;
 /// Reads of pointers and of the tasks behind them under way at once, of one shard.

@@ -1,7 +1,9 @@
-//! How often calls of a handler may begin, and when its target is left alone.
+//! What handlers and collections are limited to.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// Calls in a time: `100/s`, `30/m`, `1000/h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,12 +32,21 @@ impl Rate {
 
     /// So many in an hour.
     pub fn an_hour(self) -> u64 {
-        let times = match self.unit {
-            Unit::Second => 3_600,
-            Unit::Minute => 60,
-            Unit::Hour => 1,
-        };
-        u64::from(self.count) * times
+        u64::from(self.count) * (3_600_000 / self.unit_ms())
+    }
+
+    /// How many in one of its units of time.
+    pub fn count(self) -> u64 {
+        u64::from(self.count)
+    }
+
+    /// Its unit of time, in milliseconds.
+    pub fn unit_ms(self) -> u64 {
+        match self.unit {
+            Unit::Second => 1_000,
+            Unit::Minute => 60_000,
+            Unit::Hour => 3_600_000,
+        }
     }
 }
 
@@ -92,5 +103,49 @@ mod tests {
         {
             assert_eq!(text.parse::<Rate>(), Err(NoRate), "{text:?}");
         }
+    }
+}
+
+/// Slots of a handler that only tasks of some priority may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reserve {
+    /// This priority and above.
+    pub priority: u8,
+    /// How many, less than the concurrency.
+    pub slots: u32,
+}
+
+/// What a collection is limited to, over all handlers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CollectionLimit {
+    /// Calls at once on this instance; `None` = as many as its handlers allow.
+    pub concurrency: Option<u32>,
+    /// Calls that begin, over all instances.
+    pub rate: Option<Rate>,
+    /// Its part of the slots of a handler when there are not enough, against others'; tasks of no such collection have 1
+    /// together.
+    pub weight: u32,
+    /// Schedule events that are taken in, over all shards.
+    pub intake: Option<Rate>,
+}
+
+/// The limits of collections: of those named, and of each other one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CollectionLimits {
+    /// By name.
+    pub by_name: BTreeMap<Arc<str>, CollectionLimit>,
+    /// Of each that is not named, on its own.
+    pub each_other: Option<CollectionLimit>,
+}
+
+impl CollectionLimits {
+    /// Those of a collection.
+    pub fn of(&self, name: &str) -> Option<CollectionLimit> {
+        self.by_name.get(name).copied().or(self.each_other)
+    }
+
+    /// All that there are.
+    pub fn all(&self) -> impl Iterator<Item = &CollectionLimit> {
+        self.by_name.values().chain(&self.each_other)
     }
 }

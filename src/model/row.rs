@@ -171,6 +171,8 @@ pub enum Decision {
     Kept,
     /// Another task of the id is unfinished: rejected.
     Conflict,
+    /// More came in of its handler or collection than may: rejected.
+    OverQuota,
     /// No task of this id is known.
     Unknown,
     /// A new task that a remembered cancel forbids.
@@ -193,6 +195,7 @@ impl Decision {
             Decision::Repeated => "repeated",
             Decision::Kept => "kept",
             Decision::Conflict => "conflict",
+            Decision::OverQuota => "over_quota",
             Decision::Unknown => "unknown_task",
             Decision::CancelledBefore => "cancelled_before",
         }
@@ -214,6 +217,7 @@ impl Decision {
             Repeated,
             Kept,
             Conflict,
+            OverQuota,
             Unknown,
             CancelledBefore,
         ]

@@ -100,6 +100,7 @@ impl TaskEventKind {
             | Decision::Repeated
             | Decision::Kept
             | Decision::Conflict
+            | Decision::OverQuota
             | Decision::Unknown => None,
         }
     }

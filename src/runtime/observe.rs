@@ -56,6 +56,7 @@ impl Shared {
                 | Decision::TooLate
                 | Decision::Kept
                 | Decision::Conflict
+                | Decision::OverQuota
                 | Decision::Unknown => {}
             },
             Observation::Rejected(reason) => metrics.event_rejected(*reason),

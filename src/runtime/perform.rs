@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::dispatch::{Call, Ending};
-use crate::engine::{CallEnd, CallOrder, Effect, Failure, Incoming, Input, KeyLookup, LogEnd};
+use crate::engine::{CallEnd, CallOrder, Effect, Failure, Incoming, Input, KeyLookup, Lane, LogEnd};
 use crate::log::{self, Record, Topic};
 use crate::model::{Origin, Outcome, Place, Rejection, Row, Shard, limits};
 use crate::store::{self, Bump, Lookup};
@@ -78,16 +78,16 @@ impl Actor {
             Effect::Publish(ticket, events) => self.publish(ticket, events),
             Effect::Reject(offset, rejection) => self.reject(offset, &rejection),
             Effect::Forward(offset, to) => self.forward(offset, to),
-            Effect::WantSlots(handler, count) => {
-                let granted = self.shared.slots.want(self.shard, &handler, count);
-                self.tell_slots(handler, granted);
+            Effect::WantSlots(lane, count) => {
+                let granted = self.shared.slots.want(self.shard, &lane, count);
+                self.tell_slots(lane, granted);
             }
-            Effect::FreeSlots(handler, count) => {
-                let granted = self.shared.slots.free(self.shard, &handler, count);
-                self.tell_slots(handler, granted);
+            Effect::FreeSlots(lane, count) => {
+                let granted = self.shared.slots.free(self.shard, &lane, count);
+                self.tell_slots(lane, granted);
             }
-            Effect::WithdrawSlots(handler, unused) => {
-                self.shared.slots.withdraw(self.shard, &handler, unused);
+            Effect::WithdrawSlots(lane, unused) => {
+                self.shared.slots.withdraw(self.shard, &lane, unused);
             }
             Effect::Call(order) => self.call(*order),
             Effect::BreakOff(seq) => {
@@ -112,9 +112,9 @@ impl Actor {
         }
     }
 
-    fn tell_slots(&mut self, handler: crate::model::HandlerName, granted: u32) {
+    fn tell_slots(&mut self, lane: Lane, granted: u32) {
         if granted > 0 {
-            self.tell(Input::Slots(handler, granted));
+            self.tell(Input::Slots(lane, granted));
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
 
-use crate::engine::{Grant, Holdup, Input, Pool};
+use crate::engine::{Grant, Holdup, Input, Lane, Pool};
 use crate::metrics::HoldupReason;
 use crate::model::{Boot, HandlerName, Outcome, Shard};
 
@@ -39,18 +39,18 @@ impl Slots {
     }
 
     /// Asks for slots: how many the shard got at once. The rest is sent when it comes free.
-    pub(crate) fn want(&self, shard: Shard, handler: &HandlerName, count: u32) -> u32 {
-        self.grant(shard, |pool, now| pool.want(now, shard, handler, count))
+    pub(crate) fn want(&self, shard: Shard, lane: &Lane, count: u32) -> u32 {
+        self.grant(shard, lane, |pool, now| pool.want(now, shard, lane, count))
     }
 
     /// Gives slots back: how many the shard itself got by it.
-    pub(crate) fn free(&self, shard: Shard, handler: &HandlerName, count: u32) -> u32 {
-        self.grant(shard, |pool, now| pool.free(now, handler, count))
+    pub(crate) fn free(&self, shard: Shard, lane: &Lane, count: u32) -> u32 {
+        self.grant(shard, lane, |pool, now| pool.free(now, lane, count))
     }
 
     /// A shard needs no more slots, and did not use some that it had.
-    pub(crate) fn withdraw(&self, shard: Shard, handler: &HandlerName, unused: u32) {
-        self.grant(shard, |pool, now| pool.withdraw(now, shard, handler, unused));
+    pub(crate) fn withdraw(&self, shard: Shard, lane: &Lane, unused: u32) {
+        self.grant(shard, lane, |pool, now| pool.withdraw(now, shard, lane, unused));
     }
 
     /// A call has ended so.
@@ -72,6 +72,16 @@ impl Slots {
         inner.tick(now);
     }
 
+    /// Slots of a handler that are taken.
+    pub(crate) fn taken(&self, handler: &HandlerName) -> u32 {
+        self.lock().pool.taken(handler)
+    }
+
+    /// Why no slot of a lane is granted.
+    pub(crate) fn holdup_in(&self, lane: &Lane) -> Option<Holdup> {
+        self.lock().pool.holdup_in(self.clock.now().boot, lane)
+    }
+
     /// Why no slot of a handler is granted that somebody waits for.
     pub(crate) fn holdup(&self, handler: &HandlerName) -> Option<Holdup> {
         let inner = self.lock();
@@ -87,19 +97,22 @@ impl Slots {
                 Holdup::Concurrency(_) => HoldupReason::Concurrency,
                 Holdup::Rate(_) => HoldupReason::Rate,
                 Holdup::Breaker(_) | Holdup::Probe => HoldupReason::Breaker,
+                Holdup::Reserved => HoldupReason::Reserved,
+                Holdup::CatchUp(_) => HoldupReason::CatchUp,
+                Holdup::CollectionConcurrency(_) | Holdup::CollectionRate(_) => HoldupReason::Collection,
             };
             *counts.entry(reason).or_default() += 1;
         }
         counts
     }
 
-    fn grant(&self, shard: Shard, ask: impl FnOnce(&mut Pool, Boot) -> Vec<Grant>) -> u32 {
+    fn grant(&self, shard: Shard, lane: &Lane, ask: impl FnOnce(&mut Pool, Boot) -> Vec<Grant>) -> u32 {
         let mut inner = self.lock();
         let grants = ask(&mut inner.pool, self.clock.now().boot);
         if self.has_timed_limits {
             self.waits.notify_one();
         }
-        inner.send(shard, grants)
+        inner.send(shard, lane, grants)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -108,10 +121,10 @@ impl Slots {
 }
 
 impl Inner {
-    fn send(&mut self, to: Shard, grants: Vec<Grant>) -> u32 {
+    fn send(&mut self, to: Shard, lane: &Lane, grants: Vec<Grant>) -> u32 {
         let mut own = 0;
         for grant in grants {
-            if grant.shard == to {
+            if grant.shard == to && grant.lane == *lane {
                 own += grant.count;
             } else {
                 self.tell(grant);
@@ -128,7 +141,7 @@ impl Inner {
 
     fn tell(&self, grant: Grant) {
         if let Some(commands) = self.shards.get(&grant.shard) {
-            let _ = commands.send(Command::Input(Input::Slots(grant.handler, grant.count)));
+            let _ = commands.send(Command::Input(Input::Slots(grant.lane, grant.count)));
         }
     }
 }

@@ -7,7 +7,7 @@ use utoipa::openapi::{Content, Ref, RefOr, Response};
 use utoipa::{Modify, OpenApi};
 
 use super::problem::MEDIA_TYPE;
-use super::{batches, dead_letters, gates, health, list, problem, shards, tasks};
+use super::{batches, dead_letters, explain, gates, health, list, problem, shards, tasks};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -21,12 +21,13 @@ use super::{batches, dead_letters, gates, health, list, problem, shards, tasks};
         tasks::redrive,
         tasks::abort,
         tasks::run,
-        tasks::explain,
+        explain::task,
         list::tasks,
         list::rejected,
         dead_letters::list,
         shards::queues,
         shards::queue,
+        explain::queue,
         gates::pause,
         gates::resume,
         gates::list,
@@ -41,6 +42,7 @@ use super::{batches, dead_letters, gates, health, list, problem, shards, tasks};
         shards::shards,
         shards::instances,
         shards::handlers,
+        explain::handler,
         health::livez,
         health::readyz,
         health::metrics

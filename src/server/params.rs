@@ -7,7 +7,7 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName};
 
-use crate::model::{QueueName, Shard, TaskId, TaskKey, Wall, home_shard};
+use crate::model::{HandlerName, QueueName, Shard, TaskId, TaskKey, Wall, home_shard};
 use crate::wire::time::{Round, parse_time};
 
 use super::limits::{PAGE_SIZE, PAGE_SIZE_MAX, WAIT_S_MAX};
@@ -140,6 +140,17 @@ pub(super) struct TaskPath(pub(super) TaskKey);
 /// The queue named by `/v1/queues/{queue}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct QueuePath(pub(super) QueueName);
+
+/// The handler of a path `/v1/handlers/{handler}…`.
+pub(super) struct HandlerPath(pub(super) HandlerName);
+
+impl<S: Sync> FromRequestParts<S> for HandlerPath {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<HandlerPath, Problem> {
+        name(parts, 2, "handler", HandlerName::new).map(HandlerPath)
+    }
+}
 
 impl<S: Sync> FromRequestParts<S> for TaskPath {
     type Rejection = Problem;

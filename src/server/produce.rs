@@ -221,6 +221,10 @@ pub(super) async fn answer(app: &App, sent: Sent, until: Option<Instant>) -> Ans
             let detail = "Another task of this id is unfinished, and on_conflict is reject.";
             return Err(Problem::new(StatusCode::CONFLICT, "conflict", detail));
         }
+        Decision::OverQuota => {
+            let detail = "More came in of its handler or collection than its quota (`intake`) allows; send it again later.";
+            return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, "over_quota", detail));
+        }
     };
     Ok((status, sent.accepted(Some(DecisionView::of(&row)))))
 }
@@ -329,6 +333,7 @@ fn decided(rows: &[EventRow], sent: &Sent) -> Option<Decided> {
             Decision::TooLate
                 | Decision::Unknown
                 | Decision::Conflict
+                | Decision::OverQuota
                 | Decision::NotDead
                 | Decision::NotRunning
         )

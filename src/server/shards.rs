@@ -68,7 +68,7 @@ fn view_of(app: &App, shard: Shard, queue: &engine::QueueView) -> QueueView {
         held_up: queue
             .waits_for
             .as_ref()
-            .and_then(|handler| super::tasks::holdup_view(app, handler))
+            .and_then(|lane| super::explain::holdup_in_view(app, lane))
             .map(|(view, _)| view),
     }
 }
@@ -200,9 +200,13 @@ pub(super) async fn handlers(app: App, _: NoParams) -> Json<HandlerPage> {
             kind: kind.to_owned(),
             concurrency: policy.concurrency,
             rate: policy.rate.map(|rate| rate.to_string()),
+            catch_up: policy.catch_up.map(|rate| rate.to_string()),
+            intake: policy.intake.map(|rate| rate.to_string()),
+            reserve_slots: policy.reserve.map(|reserve| reserve.slots),
+            reserve_priority: policy.reserve.map(|reserve| reserve.priority),
             breaker_failures: policy.breaker.map(|breaker| breaker.failures),
             breaker_pause_ms: policy.breaker.map(|breaker| breaker.pause_ms),
-            held_up: super::tasks::holdup_view(&app, name).map(|(view, _)| view),
+            held_up: super::explain::holdup_view(&app, name).map(|(view, _)| view),
             timeout_ms: policy.timeout_ms,
             max_attempts: policy.retry.max_attempts,
         }

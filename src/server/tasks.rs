@@ -1,9 +1,6 @@
-//! One task: schedule, show, cancel, reschedule, explain; and many at once.
-
-use std::sync::Arc;
+//! One task: schedule, show, cancel, reschedule; and many at once.
 
 use axum::Json;
-use axum::extract::OriginalUri;
 use axum::http::{HeaderMap, StatusCode, header::CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -12,8 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use crate::engine::{Explanation, Whose};
-use crate::model::{Decision, HandlerName, Place, Shard, TaskKey, TaskState, Wall};
+use crate::model::{Decision, Place, Shard, TaskKey, TaskState};
 use crate::wire::event::request::{RedriveRequest, Request, ScheduleRequest, encode, present};
 use crate::wire::time::format_time;
 
@@ -21,8 +17,8 @@ use super::body::{Body, Lines, expect_object};
 use super::params::{NoParams, TaskPath};
 use super::problem::Problem;
 use super::produce::{Asked, Sent, answer, expect_schedule, send, wait_until};
-use super::views::{Accepted, DecisionView, ExplainView, ReasonView, TaskView, task_view};
-use super::{Answer, App, hop, limits};
+use super::views::{Accepted, DecisionView, TaskView, task_view};
+use super::{Answer, App, limits};
 
 /// Schedule a task. The body is a schedule event; without `id` one is made (the same for the same `Idempotency-Key`).
 /// With `Prefer: wait=N` the answer comes when the event is decided, after at most N seconds.
@@ -60,7 +56,7 @@ struct EventHeaders {
 #[derive(utoipa::IntoParams)]
 #[into_params(parameter_in = Path)]
 #[expect(dead_code, reason = "describes a path, which is read by its segments")]
-struct TaskName {
+pub(super) struct TaskName {
     /// Its queue, percent-encoded.
     queue: String,
     /// Its id, percent-encoded.
@@ -121,13 +117,13 @@ pub(super) async fn show(app: App, TaskPath(key): TaskPath, _: NoParams) -> Answ
 }
 
 /// The task an id stands for, and where it lies.
-struct Found {
-    view: TaskView,
-    shard: Shard,
-    place: Place,
+pub(super) struct Found {
+    pub(super) view: TaskView,
+    pub(super) shard: Shard,
+    pub(super) place: Place,
 }
 
-async fn find(app: &App, key: &TaskKey) -> Answer<Found> {
+pub(super) async fn find(app: &App, key: &TaskKey) -> Answer<Found> {
     let missing = || {
         let detail = format!("No task {} of queue {} is known.", key.id, key.queue);
         Problem::not_found("unknown_task", detail)
@@ -318,78 +314,4 @@ async fn written(app: &App, event: Bytes, headers: &HeaderMap) -> Answer<Respons
     let sent = send(app, event, Asked::read(headers)?).await?;
     let (status, accepted) = answer(app, sent, wait_until(headers)).await?;
     Ok((status, Json(accepted)).into_response())
-}
-
-/// Why a task is not running: every reason, and the earliest time it can start. Asked of the shard's owner.
-#[utoipa::path(get, path = "/v1/tasks/{queue}/{id}/explain", params(TaskName),
-    responses((status = 200, body = ExplainView), (status = 404, body = Problem), (status = 503, body = Problem)))]
-pub(super) async fn explain(
-    app: App,
-    TaskPath(key): TaskPath,
-    _: NoParams,
-    OriginalUri(uri): OriginalUri,
-    headers: HeaderMap,
-) -> Answer<Response> {
-    let Found { view: task, shard, place } = find(&app, &key).await?;
-    let reasons = if is_finished(&task.state) {
-        vec![Explanation::NotPending]
-    } else {
-        if let Some(answered) = hop::to_owner(&app, shard, &uri, &headers).await? {
-            return Ok(answered);
-        }
-        let handler = HandlerName::new(&task.handler).map_err(|why| {
-            Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", format!("The handler's name {why}."))
-        })?;
-        let collection = task.collection.as_deref().map(Arc::from);
-        let whose = Whose { queue: key.queue, handler, collection };
-        let asked = hop::ask(&app, shard, move |engine| engine.explain(&whose, place)).await;
-        asked.ok_or_else(|| hop::no_owner(shard))?
-    };
-    let held_up = held_up(&app, &reasons, &task.handler);
-    let earliest = reasons.iter().filter_map(until).chain(held_up.as_ref().and_then(|(_, at)| *at)).max();
-    let view = ExplainView {
-        queue: task.queue,
-        id: task.id,
-        state: task.state,
-        reasons: reasons.iter().map(ReasonView::of).chain(held_up.map(|(view, _)| view)).collect(),
-        earliest_start: earliest.map(format_time),
-    };
-    Ok(Json(view).into_response())
-}
-
-/// What holds up the slots of a task's handler, when it waits for one.
-fn held_up(app: &App, reasons: &[Explanation], handler: &str) -> Option<(ReasonView, Option<Wall>)> {
-    reasons.iter().find(|reason| matches!(reason, Explanation::WaitsForSlot { .. }))?;
-    holdup_view(app, &HandlerName::new(handler).ok()?)
-}
-
-/// What holds up the slots of a handler on this instance, and until when.
-pub(super) fn holdup_view(app: &App, handler: &HandlerName) -> Option<(ReasonView, Option<Wall>)> {
-    let (service, policy) = (app.node.service(), app.node.registry().policy(handler)?);
-    let now = service.clock().now();
-    let wall =
-        |at: crate::model::Boot| now.wall.plus_ms(i64::try_from(at.ms_since(now.boot)).unwrap_or(i64::MAX));
-    let holdup = service.holdup(handler)?;
-    Some((ReasonView::of_holdup(&holdup, &policy, wall), ReasonView::end_of_holdup(&holdup, wall)))
-}
-
-fn until(reason: &Explanation) -> Option<Wall> {
-    match reason {
-        Explanation::NotDue(at) | Explanation::Retrying(_, at) | Explanation::HeldUntil(at) => Some(*at),
-        Explanation::Behind { next_try, gate, .. } => {
-            (*next_try).max(gate.as_ref().and_then(|bar| bar.until))
-        }
-        Explanation::Gate(bar) => bar.until,
-        Explanation::ShardNotRunning(_)
-        | Explanation::NotLoaded
-        | Explanation::BeingDecided
-        | Explanation::WaitsForSlot { .. }
-        | Explanation::Running
-        | Explanation::NotPending => None,
-    }
-}
-
-fn is_finished(state: &str) -> bool {
-    let unfinished = [TaskState::Scheduled, TaskState::Running, TaskState::Retrying, TaskState::Parked];
-    unfinished.iter().all(|other| other.word() != state)
 }

@@ -9,7 +9,8 @@ use utoipa::ToSchema;
 use crate::dispatch::Policy;
 use crate::engine::{Explanation, Holdup, Next, fold};
 use crate::model::{
-    AttemptToken, Bar, Boot, EventRow, Fact, FactRow, GateAction, Outcome, Payload, TaskState, Version, Wall,
+    AttemptToken, Bar, CollectionLimit, EventRow, Fact, FactRow, GateAction, Outcome, Payload, Rate,
+    TaskState, Version, Wall,
 };
 use crate::wire::task_event::json_or_text;
 use crate::wire::time::format_time;
@@ -253,6 +254,75 @@ pub(super) struct ExplainView {
     pub(super) earliest_start: Option<String>,
 }
 
+/// Why a queue does not move.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub(super) struct QueueExplainView {
+    /// Its name.
+    pub(super) queue: String,
+    /// Its shard.
+    pub(super) shard: u32,
+    /// Tasks that are ready and in memory.
+    pub(super) ready: usize,
+    /// Attempts that are open.
+    pub(super) running: usize,
+    /// Its head, and why that is not running; absent when nothing is ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) head: Option<ExplainView>,
+    /// The next of its tasks that is not ready yet and in memory (two minutes ahead).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) next: Option<NextView>,
+    /// Gates on it and on everything.
+    pub(super) gates: Vec<ReasonView>,
+}
+
+/// A task that is not ready yet.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub(super) struct NextView {
+    /// Its id.
+    pub(super) id: String,
+    /// When it is.
+    pub(super) ready_at: String,
+}
+
+/// What the tasks of a handler wait for.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub(super) struct HandlerExplainView {
+    /// Its name.
+    pub(super) handler: String,
+    /// Gates on it and on everything.
+    pub(super) gates: Vec<ReasonView>,
+    /// On each instance.
+    pub(super) instances: Vec<HandlerInstanceView>,
+    /// Instances and shards that did not answer, and why.
+    #[serde(default)]
+    pub(super) missing: Vec<String>,
+}
+
+/// What the tasks of a handler wait for on one instance.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub(super) struct HandlerInstanceView {
+    /// The instance.
+    pub(super) instance: String,
+    /// Its slots.
+    pub(super) concurrency: u32,
+    /// Those taken, by attempts and what is about to start.
+    pub(super) slots_taken: u32,
+    /// Why no slot is granted, whoever waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) held_up: Option<ReasonView>,
+    /// Queues whose head has an attempt open.
+    pub(super) running: usize,
+    /// Queues whose head waits for a slot.
+    pub(super) in_line: usize,
+    /// Queues whose head waits for its next try.
+    pub(super) retrying: usize,
+    /// When the first of them is tried again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) next_try: Option<String>,
+    /// Queues whose head waits at a gate.
+    pub(super) at_gates: usize,
+}
+
 /// One reason.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub(super) struct ReasonView {
@@ -329,7 +399,7 @@ impl ReasonView {
                 "A cancel or change of it is being written.".to_owned(),
                 None,
             ),
-            Explanation::WaitsForSlot { position, heads } => {
+            Explanation::WaitsForSlot { position, heads, .. } => {
                 let detail = format!(
                     "It waits for a slot of its handler: number {position} of {heads} on its shard, by priority and time."
                 );
@@ -345,42 +415,46 @@ impl ReasonView {
 
 impl ReasonView {
     /// What holds up a handler's slots, in words.
-    pub(super) fn of_holdup(holdup: &Holdup, policy: &Policy, wall: impl Fn(Boot) -> Wall) -> ReasonView {
-        let until = ReasonView::end_of_holdup(holdup, &wall);
-        match holdup {
+    pub(super) fn of_holdup(
+        holdup: &Holdup,
+        policy: &Policy,
+        collection: Option<(&str, CollectionLimit)>,
+        until: Option<Wall>,
+    ) -> ReasonView {
+        let name = collection.map_or("", |(name, _)| name);
+        let text = |rate: Option<Rate>| rate.map(|rate| rate.to_string()).unwrap_or_default();
+        let (word, detail) = match holdup {
             Holdup::Concurrency(taken) => {
-                let detail =
-                    format!("All {taken} slots of the handler on this instance are taken (concurrency).");
-                ReasonView::new("concurrency", detail, until)
+                ("concurrency", format!("All {taken} slots of the handler on this instance are taken (concurrency)."))
             }
             Holdup::Rate(_) => {
-                let rate = policy.rate.map(|rate| rate.to_string()).unwrap_or_default();
-                let detail = format!(
-                    "The handler's rate is {rate} over all instances; this one has the part of the shards it owns."
-                );
-                ReasonView::new("rate", detail, until)
+                let rate = text(policy.rate);
+                ("rate", format!("The handler's rate is {rate} over all instances; this one has the part of the shards it owns."))
             }
             Holdup::Breaker(_) => {
                 let failures = policy.breaker.map_or(0, |breaker| breaker.failures);
-                let detail = format!(
-                    "The handler failed {failures} times in a row or more, and is left alone for a while (breaker)."
-                );
-                ReasonView::new("breaker", detail, until)
+                ("breaker", format!("The handler failed {failures} times in a row or more, and is left alone for a while (breaker)."))
             }
             Holdup::Probe => {
-                let detail = "The handler failed too often; one call is under way to see whether it is well again (breaker).";
-                ReasonView::new("breaker", detail.to_owned(), until)
+                ("breaker", "The handler failed too often; one call is under way to see whether it is well again (breaker).".to_owned())
             }
-        }
-    }
-
-    /// Until when a handler's slots are held up, where that is known.
-    pub(super) fn end_of_holdup(holdup: &Holdup, wall: impl Fn(Boot) -> Wall) -> Option<Wall> {
-        match holdup {
-            Holdup::Rate(at) => at.map(wall),
-            Holdup::Breaker(at) => Some(wall(*at)),
-            Holdup::Concurrency(_) | Holdup::Probe => None,
-        }
+            Holdup::Reserved => {
+                let (slots, priority) = policy.reserve.map_or((0, 0), |reserve| (reserve.slots, reserve.priority));
+                ("reserved", format!("Of the handler's slots {slots} are kept for priority {priority} and above, and the others are taken (reserve)."))
+            }
+            Holdup::CatchUp(_) => {
+                let rate = text(policy.catch_up);
+                ("catch_up", format!("It was more than a minute late when its turn came, and the handler catches up at {rate} over all instances (catch_up)."))
+            }
+            Holdup::CollectionConcurrency(taken) => {
+                ("collection", format!("All {taken} slots of collection {name:?} on this instance are taken (concurrency)."))
+            }
+            Holdup::CollectionRate(_) => {
+                let rate = text(collection.and_then(|(_, limit)| limit.rate));
+                ("collection", format!("The rate of collection {name:?} is {rate} over all instances; this one has the part of the shards it owns."))
+            }
+        };
+        ReasonView::new(word, detail, until)
     }
 }
 
@@ -515,6 +589,18 @@ pub(super) struct HandlerView {
     /// Attempts that begin, over all instances.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) rate: Option<String>,
+    /// Attempts of late tasks that begin, over all instances.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) catch_up: Option<String>,
+    /// Schedule events that are taken in, over all shards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) intake: Option<String>,
+    /// Slots of `concurrency` that are kept for high priorities.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) reserve_slots: Option<u32>,
+    /// For this priority and above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) reserve_priority: Option<u8>,
     /// After so many failures in a row it is left alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) breaker_failures: Option<u32>,

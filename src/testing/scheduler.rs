@@ -375,12 +375,7 @@ impl TestScheduler {
 /// on what a test does not ask for.
 fn options(handlers: &BTreeMap<HandlerName, (Arc<dyn Dispatch>, Policy)>) -> engine::Options {
     const YEAR_MS: u64 = 365 * 86_400_000;
-    let policy = |policy: &Policy| engine::Policy {
-        timeout_ms: policy.timeout_ms,
-        retry: policy.retry,
-        open_attempts: policy.open_attempts,
-    };
-    let policies = handlers.iter().map(|(name, (_, with))| (name.clone(), policy(with)));
+    let policies = handlers.iter().map(|(name, (_, with))| (name.clone(), crate::runtime::of_engine(with)));
     engine::Options {
         timing: engine::Timing {
             lease_ms: 100 * YEAR_MS,

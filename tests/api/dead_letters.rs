@@ -143,8 +143,11 @@ async fn a_queue_that_a_death_has_stopped_says_so_and_goes_on_when_it_is_resumed
     assert_eq!(dev.post("/v1/tasks", &behind).await.status, 201);
     dev.kill();
     let dev = Dev::start(dir.path()).await;
-    let words = dev.get("/v1/tasks/q/b/explain").await.json["reasons"].to_string();
-    assert!(words.contains("task a is dead (exhausted)"), "{words}");
+    super::until("the reason", || async {
+        let words = dev.get("/v1/tasks/q/b/explain").await.json["reasons"].to_string();
+        words.contains("task a is dead (exhausted)").then_some(())
+    })
+    .await;
     let gates = dev.cli(&["gate", "list"]);
     assert!(gates.out.starts_with("queue q  pause") && gates.out.contains("by dueline"), "{gates:?}");
     assert_eq!(dev.get("/v1/tasks/q/b").await.json["state"], "scheduled");

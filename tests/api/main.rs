@@ -8,6 +8,8 @@ mod callbacks;
 mod cli;
 mod dead_letters;
 mod dev;
+mod explain;
+mod fairness;
 mod gates;
 mod help;
 mod keys;

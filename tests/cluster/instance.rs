@@ -51,12 +51,18 @@ impl Instance {
 
     /// How many shards it runs, by its metrics.
     pub(crate) async fn shards_owned(&self) -> u32 {
-        let metrics = self.asked("metrics").await.unwrap_or_default();
-        let owned = metrics.lines().find_map(|line| line.strip_prefix("dueline_shards_owned "));
-        owned.and_then(|owned| owned.parse().ok()).unwrap_or(0)
+        self.metric("dueline_shards_owned").await
     }
 
-    async fn asked(&self, path: &str) -> Option<String> {
+    /// What it says of a metric; 0 when it says nothing.
+    pub(crate) async fn metric(&self, name: &str) -> u32 {
+        let metrics = self.asked("metrics").await.unwrap_or_default();
+        let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.and_then(|value| value.parse().ok()).unwrap_or(0)
+    }
+
+    /// What it answers to a question, if it does.
+    pub(crate) async fn asked(&self, path: &str) -> Option<String> {
         let url = format!("{}/{path}", self.url);
         let asked = reqwest::Client::new().get(url).timeout(Duration::from_secs(2)).send().await;
         asked.ok()?.error_for_status().ok()?.text().await.ok()

@@ -1,4 +1,4 @@
-//! The rate of a handler on real servers: over all instances together, and over the loss of one.
+//! Rates and quotas on real servers: over all instances together, and over the loss of one.
 
 use crate::client::Client;
 use crate::clock::until;
@@ -37,6 +37,47 @@ async fn the_rate_of_a_handler_holds_over_all_instances_and_the_loss_of_one() {
         until("all have run", 120, || site.sink.done() == TASKS).await;
         let second = busiest(&site.sink.calls(), 5);
         assert!(second <= 5 * RATE + 30, "{second} calls in five seconds, over the loss of one");
+    })
+    .await;
+}
+
+/// A task of the collection that is limited.
+fn of_tenant(n: usize) -> Planned {
+    let (queue, id) = (format!("tenant-{n}"), format!("t-{n}"));
+    let event =
+        format!(r#"{{"queue":"{queue}","id":"{id}","handler":"sink","collection":"tenant","payload":{{}}}}"#);
+    Planned { value: Some(event.into_bytes()), ..Planned::schedule(0, &queue, &id, None, "{}") }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_collection_has_its_rate_and_its_quota_over_all_instances_and_others_run_at_once() {
+    let more = "[[collection]]\nname = \"tenant\"\nrate = \"20/s\"\nintake = \"400/h\"";
+    on_site(Wanted { more, ..Wanted::named("tenant") }, Turn::Shared, |site| async move {
+        let instances = site.settled(&["first", "second"]).await;
+        let tenant = (0..TASKS).map(of_tenant);
+        Client::ConfluentMurmur2.produce(&site, tenant.collect()).await;
+        let others = (0..50).map(|n| Planned::schedule(0, &format!("other-{n}"), "t", None, "{}"));
+        Client::ConfluentMurmur2.produce(&site, others.collect()).await;
+        until("the others have run", 30, || site.sink.done_in("other-") == 50).await;
+        let while_they_ran = site.sink.done_in("tenant-");
+        assert!(while_they_ran < 350, "they did not wait for the tenant: {while_they_ran}");
+        let mut refused = 0;
+        for instance in &instances {
+            refused += instance.metric("dueline_events_rejected_total{reason=\"over_quota\"}").await as usize;
+        }
+        // Each shard has an eighth, and a little comes free meanwhile; of 600 tasks in 600 queues no shard has less than that.
+        assert!((190..=205).contains(&refused), "{refused} of {TASKS} were refused at 400 an hour");
+        let said = instances[0].asked("v1/handlers/sink/explain").await.unwrap_or_default();
+        let explained: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+        assert_eq!(explained["instances"].as_array().map(Vec::len), Some(2), "{said}");
+        until("what came in has run", 60, || site.sink.done_in("tenant-") == TASKS - refused).await;
+        let calls: Vec<Call> =
+            site.sink.calls().into_iter().filter(|call| call.queue.starts_with("tenant-")).collect();
+        let most = busiest(&calls, 5);
+        assert!(most <= 5 * 20 + 30, "{most} calls of the tenant in five seconds");
+        for instance in instances {
+            instance.stop().await;
+        }
     })
     .await;
 }

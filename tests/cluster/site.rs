@@ -42,6 +42,8 @@ pub(crate) struct Wanted {
     pub(crate) group_instance: Option<&'static str>,
     /// Calls of the sink in a time, over all instances.
     pub(crate) rate: Option<&'static str>,
+    /// More of the configuration, at its end.
+    pub(crate) more: &'static str,
 }
 
 impl Wanted {
@@ -55,6 +57,7 @@ impl Wanted {
             prepared: true,
             group_instance: None,
             rate: None,
+            more: "",
         }
     }
 }
@@ -113,6 +116,7 @@ impl Site {
         let (shards, url) = (self.wanted.shards, &sink.url);
         let id =
             self.wanted.group_instance.map(|id| format!("group_instance = \"{id}\"")).unwrap_or_default();
+        let more = self.wanted.more;
         let rate = self.wanted.rate.map(|rate| format!("rate = \"{rate}\"")).unwrap_or_default();
         format!(
             r#"
@@ -149,6 +153,7 @@ timeout = "{TIMEOUT_SECONDS}s"
 [handler.retry]
 initial = "500ms"
 max = "2s"
+{more}
 "#
         )
     }

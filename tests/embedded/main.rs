@@ -92,6 +92,7 @@ async fn start_with(
             events_bytes: limits::EVENTS_BYTES,
             task_events: false,
             dead_letters: false,
+            collections: Arc::default(),
             group: "dueline".into(),
             look_ahead_ms: limits::LOOK_AHEAD_MS,
             repeat_window_ms: limits::REPEAT_WINDOW_MS,

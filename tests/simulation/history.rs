@@ -139,7 +139,7 @@ fn decided(decision: Decision) -> plain::Decided {
         Decision::Cancelled => plain::Decided::Cancelled,
         Decision::TooLate => plain::Decided::TooLate,
         Decision::Repeated => plain::Decided::Repeated,
-        Decision::Kept | Decision::Conflict => plain::Decided::Refused,
+        Decision::Kept | Decision::Conflict | Decision::OverQuota => plain::Decided::Refused,
         Decision::Unknown => plain::Decided::Unknown,
         Decision::CancelledBefore => plain::Decided::CancelledBefore,
         Decision::Redriven => plain::Decided::Redriven,

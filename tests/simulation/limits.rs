@@ -4,24 +4,36 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use dueline::engine::{CallOrder, Holdup, Limit};
-use dueline::model::{BreakerPolicy, HandlerName, Outcome};
+use dueline::model::{
+    BreakerPolicy, CollectionLimit, CollectionLimits, HandlerName, Outcome, Rate, Reserve, Shard, limits,
+};
 use dueline::testing::rng::Rng;
 
+use crate::ledger::BASE;
 use crate::setup::Setup;
-use crate::workload::{HANDLERS, handler};
+use crate::workload::{COLLECTION, HANDLERS, handler};
 use crate::world::{Addr, Event, World};
 
 /// Time between looks at how many shards are owned, as in `src/runtime/slots.rs`.
 const LOOK_MS: u64 = 250;
+/// A task that began so much later than late ones are known by was late when it came in line.
+const CERTAINLY_LATE_MS: i64 = 20_000;
 /// Calls are counted over so long.
 const WINDOW_MS: u64 = 30_000;
 
-/// The limits of a run: a rate of the first handler, a breaker of the second.
+/// The limits of a run: a rate of the first handler, a breaker of the second, slots kept and a rate to catch up of the third; a
+/// collection's slots and rate.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Limits {
     /// Calls a second.
     pub(crate) rate: Option<u64>,
     pub(crate) breaker: Option<BreakerPolicy>,
+    pub(crate) reserve: Option<Reserve>,
+    pub(crate) catch_up: Option<u64>,
+    /// At once on one instance, and a second.
+    pub(crate) of_collection: Option<(u32, u64)>,
+    /// Events of the collection that are taken in, a minute.
+    pub(crate) intake: Option<u64>,
 }
 
 impl Limits {
@@ -29,29 +41,69 @@ impl Limits {
         let mut rng = Rng::new(seed ^ 0x11_4175);
         let rate = rng.chance(300).then(|| rng.range(3, 9));
         let (failures, pause_ms) = (rng.range(2, 5) as u32, rng.range(300, 4_000));
-        Limits { rate, breaker: rng.chance(300).then_some(BreakerPolicy { failures, pause_ms }) }
+        let breaker = rng.chance(300).then_some(BreakerPolicy { failures, pause_ms });
+        let reserve = rng.chance(300).then(|| Reserve { priority: rng.range(6, 9) as u8, slots: 1 });
+        let catch_up = rng.chance(300).then(|| rng.range(1, 4));
+        let of_collection = rng.chance(300).then(|| (rng.range(1, 3) as u32, rng.range(2, 6)));
+        let intake = rng.chance(200).then(|| rng.range(10, 120));
+        Limits { rate, breaker, reserve, catch_up, of_collection, intake }
     }
 
     fn any(&self) -> bool {
-        self.rate.is_some() || self.breaker.is_some()
+        let of_handlers = self.rate.is_some() || self.breaker.is_some() || self.catch_up.is_some();
+        of_handlers || self.of_collection.is_some()
     }
 }
 
 /// What each handler is limited to.
 pub(crate) fn of_handlers(setup: &Setup) -> BTreeMap<HandlerName, Limit> {
     let limit = |n: u64| Limit {
-        rate: setup.limits.rate.filter(|_| n == 0).and_then(|rate| format!("{rate}/s").parse().ok()),
+        rate: setup.limits.rate.filter(|_| n == 0).map(a_second),
         breaker: setup.limits.breaker.filter(|_| n == 1),
+        reserve: setup.limits.reserve.filter(|reserve| n == 2 && reserve.slots < setup.slots),
+        catch_up: setup.limits.catch_up.filter(|_| n == 2).map(a_second),
         ..Limit::of(setup.slots)
     };
     (0..HANDLERS).map(|n| (handler(n), limit(n))).collect()
 }
 
+fn a_second(count: u64) -> Rate {
+    format!("{count}/s").parse().expect("a rate")
+}
+
+/// What the collection is limited to.
+pub(crate) fn of_collections(setup: &Setup) -> CollectionLimits {
+    let Limits { of_collection, intake, .. } = &setup.limits;
+    if of_collection.is_none() && intake.is_none() {
+        return CollectionLimits::default();
+    }
+    let limit = CollectionLimit {
+        concurrency: of_collection.map(|(concurrency, _)| concurrency),
+        rate: of_collection.map(|(_, rate)| a_second(rate)),
+        weight: 2,
+        intake: intake.map(|count| format!("{count}/m").parse().expect("a rate")),
+    };
+    CollectionLimits { by_name: BTreeMap::from([(COLLECTION.into(), limit)]), each_other: None }
+}
+
+/// Calls that are limited together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Together {
+    /// Of the handler that has a rate.
+    Handler,
+    /// Of the collection.
+    Collection,
+    /// Late ones of the handler that catches up at a rate.
+    Late,
+}
+
 /// When calls of the handler that has a rate went out, and when instances began.
 #[derive(Debug, Default)]
 pub(crate) struct Rated {
-    calls: VecDeque<u64>,
+    calls: BTreeMap<Together, VecDeque<u64>>,
     begun: VecDeque<u64>,
+    /// Calls under way of each life of an instance.
+    under_way: BTreeMap<(usize, u32), BTreeMap<(Shard, u64), CallOrder>>,
 }
 
 impl Rated {
@@ -98,12 +150,17 @@ impl World {
                 Holdup::Rate(_) => self.ledger.count("held up by a rate"),
                 Holdup::Breaker(_) => self.ledger.count("held up by a breaker"),
                 Holdup::Probe => self.ledger.count("probe under way"),
+                Holdup::Reserved => self.ledger.count("held up by what is kept for higher priorities"),
+                Holdup::CatchUp(_) => self.ledger.count("held up by the rate of late tasks"),
+                Holdup::CollectionConcurrency(_) | Holdup::CollectionRate(_) => {
+                    self.ledger.count("held up by a collection");
+                }
                 Holdup::Concurrency(_) => {}
             }
         }
         for grant in grants {
             let to = Addr { instance, life, shard: grant.shard };
-            self.after(0, Event::Deliver(to, dueline::engine::Input::Slots(grant.handler, grant.count)));
+            self.after(0, Event::Deliver(to, dueline::engine::Input::Slots(grant.lane, grant.count)));
         }
         self.wait_for_grants(instance);
     }
@@ -136,27 +193,78 @@ impl World {
         }
     }
 
-    /// In no stretch of time more calls of a handler go out than its rate allows over all instances, but for what each instance
-    /// may do at once: a burst, what its slots hold, and one call when it begins.
-    pub(crate) fn judge_rate(&mut self, order: &CallOrder) {
-        let Some(rate) = self.setup.limits.rate.filter(|_| order.content.handler == handler(0)) else {
-            return;
-        };
+    /// In no stretch of time more calls go out than a rate allows over all instances, but for what each instance may do at
+    /// once: a burst, what its slots hold, and one call when it begins.
+    pub(crate) fn judge_rates(&mut self, order: &CallOrder) {
+        let (limits, late_ms) = (self.setup.limits.clone(), limits::LATE_IN_LINE_MS + CERTAINLY_LATE_MS);
+        let is_late = BASE + self.now as i64 - order.ready_at.0 > late_ms && order.attempt == 1;
+        let of_handler = limits.rate.filter(|_| order.content.handler == handler(0));
+        let of_late = limits.catch_up.filter(|_| is_late && order.content.handler == handler(2));
+        let of_collection = limits.of_collection.filter(|_| order.content.collection.is_some());
+        self.judge_rate(Together::Handler, of_handler);
+        self.judge_rate(Together::Late, of_late);
+        self.judge_rate(Together::Collection, of_collection.map(|(_, rate)| rate));
+    }
+
+    fn judge_rate(&mut self, of: Together, rate: Option<u64>) {
+        let Some(rate) = rate else { return };
         let from = self.now.saturating_sub(WINDOW_MS);
-        self.rated.calls.push_back(self.now);
-        for times in [&mut self.rated.calls, &mut self.rated.begun] {
+        let calls = self.rated.calls.entry(of).or_default();
+        calls.push_back(self.now);
+        for times in [&mut *calls, &mut self.rated.begun] {
             while times.front().is_some_and(|at| *at < from) {
                 times.pop_front();
             }
         }
-        let at_once = 1 + rate / 10 + u64::from(self.setup.slots);
+        // What was in line before it was late may wait there for long.
+        let slots = u64::from(self.setup.slots) * if of == Together::Collection { HANDLERS } else { 1 };
+        let slots = slots + if of == Together::Late { self.setup.queues } else { 0 };
+        let at_once = 1 + rate / 10 + slots;
         let instances = self.setup.instances as u64 + self.rated.begun.len() as u64;
         let most = rate * WINDOW_MS / 1_000 + instances * at_once + rate;
-        if self.rated.calls.len() as u64 > most {
-            let count = self.rated.calls.len();
-            let wrong =
-                format!("{count} calls in {WINDOW_MS} ms at {}, at most {most} at {rate}/s", self.now);
+        if calls.len() as u64 > most {
+            let count = calls.len();
+            let wrong = format!(
+                "{count} calls of {of:?} in {WINDOW_MS} ms at {}, at most {most} at {rate}/s",
+                self.now
+            );
             self.ledger.wrong(wrong);
+        }
+    }
+
+    /// On no instance more calls are under way than its slots, those that are kept, and those of the collection allow.
+    pub(crate) fn judge_slots(&mut self, from: Addr, order: &CallOrder) {
+        let calls = self.rated.under_way.entry((from.instance, from.life)).or_default();
+        calls.insert((from.shard, order.token.sequence), order.clone());
+        let of_handler = || calls.values().filter(|call| call.content.handler == order.content.handler);
+        let (count, slots) = (of_handler().count(), self.setup.slots as usize);
+        let mut wrongs = Vec::new();
+        if count > slots {
+            wrongs.push(format!("{count} calls of {} under way, {slots} slots", order.content.handler));
+        }
+        let limit = of_handlers(&self.setup).get(&order.content.handler).copied();
+        if let Some(reserve) = limit.and_then(|limit| limit.reserve) {
+            let low = of_handler().filter(|call| call.content.priority < reserve.priority).count();
+            if low + reserve.slots as usize > slots {
+                wrongs.push(format!(
+                    "{low} calls below priority {} under way, {slots} slots",
+                    reserve.priority
+                ));
+            }
+        }
+        let of_collection = calls.values().filter(|call| call.content.collection.is_some()).count();
+        if self.setup.limits.of_collection.is_some_and(|(most, _)| of_collection > most as usize) {
+            wrongs.push(format!("{of_collection} calls of the collection under way"));
+        }
+        for wrong in wrongs {
+            self.ledger.wrong(format!("{wrong} on i{} at {}", from.instance, self.now));
+        }
+    }
+
+    /// A call gave its slot back.
+    pub(crate) fn slot_is_free(&mut self, from: Addr, sequence: u64) {
+        if let Some(calls) = self.rated.under_way.get_mut(&(from.instance, from.life)) {
+            calls.remove(&(from.shard, sequence));
         }
     }
 }

@@ -81,33 +81,37 @@ impl World {
             Effect::Publish(ticket, events) => self.ask_log(from, LogOp::Publish(ticket, events)),
             Effect::Reject(offset, _) => self.ask_log(from, LogOp::Reject(offset)),
             Effect::Forward(offset, home) => self.ask_log(from, LogOp::Forward(offset, home)),
-            Effect::WantSlots(handler, count) => {
+            Effect::WantSlots(lane, count) => {
                 let now = self.clock(from.instance).boot;
-                let grants = self.instances[from.instance].pool.want(now, from.shard, &handler, count);
+                let grants = self.instances[from.instance].pool.want(now, from.shard, &lane, count);
                 self.grant(from, grants);
                 self.wait_for_grants(from.instance);
             }
-            Effect::FreeSlots(handler, count) => {
+            Effect::FreeSlots(lane, count) => {
                 let now = self.clock(from.instance).boot;
-                let grants = self.instances[from.instance].pool.free(now, &handler, count);
+                let grants = self.instances[from.instance].pool.free(now, &lane, count);
                 self.grant(from, grants);
                 self.wait_for_grants(from.instance);
             }
-            Effect::WithdrawSlots(handler, unused) => {
+            Effect::WithdrawSlots(lane, unused) => {
                 let now = self.clock(from.instance).boot;
                 let pool = &mut self.instances[from.instance].pool;
-                let grants = pool.withdraw(now, from.shard, &handler, unused);
+                let grants = pool.withdraw(now, from.shard, &lane, unused);
                 self.grant(from, grants);
                 self.wait_for_grants(from.instance);
             }
             Effect::Call(order) => {
                 self.judge_call(from, &order);
-                self.judge_rate(&order);
+                self.judge_rates(&order);
+                self.judge_slots(from, &order);
                 let ms = self.way();
                 self.handlers.sent(from, order.token.sequence);
                 self.after(ms, Event::Call(from, order, self.now));
             }
-            Effect::BreakOff(seq) => self.break_off(from, seq),
+            Effect::BreakOff(seq) => {
+                self.slot_is_free(from, seq);
+                self.break_off(from, seq);
+            }
             Effect::AskGates => {
                 let ms = self.way();
                 self.after(ms, Event::LookOnce(from.instance));
@@ -143,7 +147,7 @@ impl World {
     fn grant(&mut self, from: Addr, grants: Vec<dueline::engine::Grant>) {
         for grant in grants {
             let to = Addr { shard: grant.shard, ..from };
-            self.after(0, Event::Deliver(to, Input::Slots(grant.handler, grant.count)));
+            self.after(0, Event::Deliver(to, Input::Slots(grant.lane, grant.count)));
         }
     }
 

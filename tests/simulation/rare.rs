@@ -1,8 +1,12 @@
 //! Events that are rare and matter: the default seeds have to meet each of them, or the simulation has become too kind.
 
 /// Their names, as they are counted.
-pub(crate) const RARE: [&str; 103] = [
+pub(crate) const RARE: [&str; 107] = [
     "held up by a rate",
+    "held up by what is kept for higher priorities",
+    "held up by the rate of late tasks",
+    "held up by a collection",
+    "over_quota",
     "held up by a breaker",
     "probe under way",
     "task events not acknowledged",

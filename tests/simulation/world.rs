@@ -392,7 +392,9 @@ impl World {
             },
             ..Policy::default()
         };
-        let policies = (0..crate::workload::HANDLERS).map(|n| (crate::workload::handler(n), policy));
+        let catches_up = |n| n == 2 && self.setup.limits.catch_up.is_some();
+        let policies = (0..crate::workload::HANDLERS)
+            .map(|n| (crate::workload::handler(n), Policy { catches_up: catches_up(n), ..policy }));
         Options {
             timing: self.setup.timing,
             look_ahead_ms: self.setup.look_ahead_ms,
@@ -401,6 +403,7 @@ impl World {
             late_after_ms: 2_000,
             publishes: self.setup.publishes,
             policies: Arc::new(policies.collect()),
+            collections: Arc::new(crate::limits::of_collections(&self.setup)),
             ..Options::new(to.shard, self.setup.shards, &format!("i{}", to.instance))
         }
     }
@@ -418,6 +421,9 @@ impl World {
         let now = self.clock(to.instance);
         self.note(to, &input);
         let Some(mut engine) = self.instances[to.instance].engines.remove(&to.shard) else { return };
+        if let Input::CallEnded(sequence, _) = &input {
+            self.slot_is_free(to, *sequence);
+        }
         let before = engine.shard_view(now.boot).phase;
         self.watch_before(to, before, &input);
         self.tell_jumps(to, now, &mut engine);
@@ -505,7 +511,8 @@ impl Instance {
             draining: false,
             dc: 0,
             engines: BTreeMap::new(),
-            pool: Pool::new(crate::limits::of_handlers(setup), Limit::of(2)),
+            pool: Pool::new(crate::limits::of_handlers(setup), Limit::of(2))
+                .with_collections(crate::limits::of_collections(setup)),
             granting: None,
             gates: Known::default(),
             readings: BTreeMap::new(),

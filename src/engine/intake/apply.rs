@@ -25,6 +25,7 @@ impl Engine {
         if let Some((place, _)) = plan.mark.filter(|_| !planted!(AnsweredBeforeVisible)) {
             self.freeze(place);
         }
+        self.mind_quotas(index, version, &plan);
         if plan.decision == Decision::Conflict {
             let detail = "another task of this id is unfinished and `on_conflict` is `reject`".into();
             let offset = version.offset();
@@ -239,8 +240,8 @@ impl Engine {
         match status {
             Status::Pending | Status::Queued | Status::Parked => self.stop_marked(place, mark),
             Status::Fetching => {
-                let handler = task.content.handler.clone();
-                self.lines.unused(&handler);
+                let lane = self.window.get(place).map(|task| self.lane_of(task));
+                self.lines.unused(&lane.expect("it was just found"));
                 self.stop_marked(place, mark);
             }
             Status::Starting | Status::Running | Status::Ending | Status::Held => {

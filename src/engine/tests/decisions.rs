@@ -54,7 +54,7 @@ fn a_head_that_waits_for_a_slot_is_not_started_once_its_cancel_is_decided() {
     rig.run(1_000);
     rig.held_writes = Some(Vec::new());
     rig.append("q", "a", Verb::Cancel);
-    rig.give(Input::Slots(content().handler, 1));
+    rig.give(Input::Slots(crate::engine::Lane::of(&content().handler), 1));
     rig.release_writes();
     assert!(rig.calls.is_empty());
     assert_eq!(rig.decisions()[1], Decision::Cancelled);

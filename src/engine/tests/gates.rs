@@ -74,7 +74,7 @@ fn what_is_in_line_when_a_gate_closes_is_not_started() {
     rig.give(closed(&[pause(Target::Queue(queue("q"))), pause(Target::Collection("c".into()))]));
     rig.no_slots = false;
     let handler = content().handler;
-    rig.give(Input::Slots(handler, 2));
+    rig.give(Input::Slots(crate::engine::Lane::of(&handler), 2));
     assert!(rig.calls.is_empty());
     rig.give(open());
     assert_eq!(rig.called(), ["a", "b"]);

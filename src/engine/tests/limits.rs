@@ -4,11 +4,15 @@ use std::collections::{BTreeMap, VecDeque};
 
 use proptest::prelude::*;
 
-use crate::engine::{Holdup, Limit, Pool};
+use crate::engine::{Grant, Holdup, Lane, Limit, Pool};
 use crate::model::{Boot, BreakerPolicy, HandlerName, Shard};
 
 fn handler() -> HandlerName {
     HandlerName::new("h").expect("a name")
+}
+
+fn lane() -> Lane {
+    Lane::of(&handler())
 }
 
 fn pool(limit: Limit) -> Pool {
@@ -27,11 +31,11 @@ fn breaking(failures: u32, pause_ms: u64) -> Limit {
 fn granted(pool: &mut Pool, from: u64, to: u64) -> Vec<u64> {
     let mut times = Vec::new();
     let mut now = Boot(from);
-    let mut count: u32 = pool.want(now, Shard(0), &handler(), 100_000).iter().map(|grant| grant.count).sum();
+    let mut count: u32 = pool.want(now, Shard(0), &lane(), 100_000).iter().map(|grant| grant.count).sum();
     loop {
         times.extend(std::iter::repeat_n(now.0, count as usize));
         if count > 0 {
-            count = pool.free(now, &handler(), count).iter().map(|grant| grant.count).sum();
+            count = pool.free(now, &lane(), count).iter().map(|grant| grant.count).sum();
             continue;
         }
         let Some(next) = pool.poll_timeout(now).filter(|next| next.0 < to) else { return times };
@@ -74,17 +78,17 @@ fn what_was_not_used_is_made_up_for_within_a_tenth_of_a_second_only() {
 
 #[test]
 fn a_breaker_opens_after_failures_in_a_row_and_lets_one_call_through() {
-    let (mut pool, h) = (pool(breaking(3, 1_000)), handler());
-    let counts = |grants: Vec<crate::engine::Grant>| grants.iter().map(|grant| grant.count).sum::<u32>();
-    assert_eq!(counts(pool.want(Boot(0), Shard(0), &h, 50)), 10);
+    let (mut pool, h, l) = (pool(breaking(3, 1_000)), handler(), lane());
+    let counts = |grants: Vec<Grant>| grants.iter().map(|grant| grant.count).sum::<u32>();
+    assert_eq!(counts(pool.want(Boot(0), Shard(0), &l, 50)), 10);
     pool.ended(Boot(1), &h, false);
     pool.ended(Boot(2), &h, false);
     pool.ended(Boot(3), &h, true);
     pool.ended(Boot(4), &h, false);
     pool.ended(Boot(5), &h, false);
-    assert_eq!(counts(pool.free(Boot(5), &h, 5)), 5, "a success in between counts from the beginning");
+    assert_eq!(counts(pool.free(Boot(5), &l, 5)), 5, "a success in between counts from the beginning");
     pool.ended(Boot(6), &h, false);
-    assert_eq!(counts(pool.free(Boot(6), &h, 10)), 0);
+    assert_eq!(counts(pool.free(Boot(6), &l, 10)), 0);
     assert_eq!(
         (pool.holdup(Boot(7), &h), pool.poll_timeout(Boot(7))),
         (Some(Holdup::Breaker(Boot(1_006))), Some(Boot(1_006)))
@@ -93,24 +97,23 @@ fn a_breaker_opens_after_failures_in_a_row_and_lets_one_call_through() {
     assert_eq!(counts(pool.tick(Boot(1_006))), 1, "one, to see how it is");
     assert_eq!(pool.holdup(Boot(1_007), &h), Some(Holdup::Probe));
     pool.ended(Boot(1_010), &h, false);
-    assert_eq!(counts(pool.free(Boot(1_010), &h, 1)), 0, "it is not well: another pause");
+    assert_eq!(counts(pool.free(Boot(1_010), &l, 1)), 0, "it is not well: another pause");
     assert_eq!(counts(pool.tick(Boot(2_010))), 1);
-    assert_eq!(counts(pool.free(Boot(2_020), &h, 1)), 0, "nothing was heard of the target");
+    assert_eq!(counts(pool.free(Boot(2_020), &l, 1)), 0, "nothing was heard of the target");
     assert_eq!(counts(pool.tick(Boot(3_010))), 1, "another is let through");
     pool.ended(Boot(3_020), &h, true);
-    assert_eq!(counts(pool.free(Boot(3_020), &h, 1)), 10, "well again: all slots at once");
+    assert_eq!(counts(pool.free(Boot(3_020), &l, 1)), 10, "well again: all slots at once");
 }
 
 #[test]
 fn what_is_not_needed_any_more_uses_up_no_rate_and_no_probe() {
-    let (mut pool, h) = (pool(Limit { concurrency: 2, ..rated("1/s") }), handler());
+    let (mut pool, h, l) = (pool(Limit { concurrency: 2, ..rated("1/s") }), handler(), lane());
     pool.share(Boot(0), 8, 8);
-    let shards =
-        |grants: Vec<crate::engine::Grant>| grants.iter().map(|grant| grant.shard.0).collect::<Vec<_>>();
-    assert_eq!(shards(pool.want(Boot(0), Shard(0), &h, 3)), [0]);
-    assert!(pool.want(Boot(0), Shard(1), &h, 1).is_empty());
+    let shards = |grants: Vec<Grant>| grants.iter().map(|grant| grant.shard.0).collect::<Vec<_>>();
+    assert_eq!(shards(pool.want(Boot(0), Shard(0), &l, 3)), [0]);
+    assert!(pool.want(Boot(0), Shard(1), &l, 1).is_empty());
     assert_eq!(
-        shards(pool.withdraw(Boot(1), Shard(0), &h, 1)),
+        shards(pool.withdraw(Boot(1), Shard(0), &l, 1)),
         [1],
         "the call of its rate is the next one's"
     );
@@ -121,22 +124,22 @@ fn what_is_not_needed_any_more_uses_up_no_rate_and_no_probe() {
     );
 
     let mut pool = self::pool(breaking(1, 1_000));
-    assert_eq!(pool.want(Boot(0), Shard(0), &h, 1).len(), 1);
+    assert_eq!(pool.want(Boot(0), Shard(0), &l, 1).len(), 1);
     pool.ended(Boot(1), &h, false);
-    pool.free(Boot(1), &h, 1);
-    assert_eq!(shards(pool.want(Boot(1_001), Shard(0), &h, 1)), [0], "to see how it is");
-    assert!(pool.want(Boot(1_002), Shard(1), &h, 1).is_empty());
-    assert_eq!(shards(pool.withdraw(Boot(1_003), Shard(0), &h, 1)), [1], "the probe is the next one's");
+    pool.free(Boot(1), &l, 1);
+    assert_eq!(shards(pool.want(Boot(1_001), Shard(0), &l, 1)), [0], "to see how it is");
+    assert!(pool.want(Boot(1_002), Shard(1), &l, 1).is_empty());
+    assert_eq!(shards(pool.withdraw(Boot(1_003), Shard(0), &l, 1)), [1], "the probe is the next one's");
 }
 
 #[test]
 fn shards_take_turns() {
-    let (mut pool, h) = (pool(Limit::of(4)), handler());
-    pool.want(Boot(0), Shard(0), &h, 1_000);
+    let (mut pool, l) = (pool(Limit::of(4)), lane());
+    pool.want(Boot(0), Shard(0), &l, 1_000);
     for shard in 1..4 {
-        assert!(pool.want(Boot(0), Shard(shard), &h, 2).is_empty());
+        assert!(pool.want(Boot(0), Shard(shard), &l, 2).is_empty());
     }
-    let next: Vec<u32> = (0..8).flat_map(|_| pool.free(Boot(0), &h, 1)).map(|grant| grant.shard.0).collect();
+    let next: Vec<u32> = (0..8).flat_map(|_| pool.free(Boot(0), &l, 1)).map(|grant| grant.shard.0).collect();
     assert_eq!(next, [0, 1, 2, 3, 0, 1, 2, 3], "who wants little does not wait for who wants much");
 }
 
@@ -153,9 +156,9 @@ proptest! {
         let (mut now, mut out, mut begun) = (Boot(0), VecDeque::new(), Vec::new());
         for (kind, count, ms) in steps {
             let grants = match kind {
-                0 => pool.want(now, Shard(count % 5), &handler(), count),
+                0 => pool.want(now, Shard(count % 5), &lane(), count),
                 1 => match out.pop_front() {
-                    Some(count) => pool.free(now, &handler(), count),
+                    Some(count) => pool.free(now, &lane(), count),
                     None => Vec::new(),
                 },
                 _ => {

@@ -5,11 +5,15 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use crate::engine::queue::{Lines, Queue, SlotChange};
-use crate::engine::{Limit, Pool};
+use crate::engine::{Lane, Limit, Pool};
 use crate::model::{Boot, HandlerName, Place, RetryPolicy, Shard, Version, Wall};
 
 fn handler() -> HandlerName {
     HandlerName::new("h").expect("a name")
+}
+
+fn lane() -> Lane {
+    Lane::of(&handler())
 }
 
 proptest! {
@@ -46,13 +50,13 @@ proptest! {
         let mut asked: BTreeMap<Shard, u32> = BTreeMap::new();
         for (shard, count) in wants {
             *asked.entry(Shard(shard)).or_insert(0) += count;
-            out.extend(pool.want(Boot(0), Shard(shard), &handler(), count).iter().map(|g| (g.shard, g.count)));
+            out.extend(pool.want(Boot(0), Shard(shard), &lane(), count).iter().map(|g| (g.shard, g.count)));
             prop_assert!(pool.taken(&handler()) <= limit);
         }
         for _ in 0..200 {
             let Some((shard, count)) = out.pop() else { break };
             *granted.entry(shard).or_insert(0) += count;
-            out.extend(pool.free(Boot(0), &handler(), count).iter().map(|g| (g.shard, g.count)));
+            out.extend(pool.free(Boot(0), &lane(), count).iter().map(|g| (g.shard, g.count)));
             prop_assert!(pool.taken(&handler()) <= limit);
         }
         prop_assert_eq!(granted, asked);
@@ -86,7 +90,7 @@ proptest! {
         let mut lines = Lines::default();
         let (mut waits, mut on_way, mut granted, mut back, mut used) = (0u32, 0u32, 0u32, 0u32, 0u32);
         let mut crossed = 0;
-        let mut hear = |changes: Vec<(HandlerName, SlotChange)>, waits: &mut u32| for (_, change) in changes {
+        let mut hear = |changes: Vec<(Lane, SlotChange)>, waits: &mut u32| for (_, change) in changes {
             match change {
                 SlotChange::Want(count) => *waits += count,
                 SlotChange::Withdraw(unused) => (*waits, back) = (0, back + unused),
@@ -94,12 +98,12 @@ proptest! {
         };
         for (join, version, may_start, grants, arrives) in steps {
             let place = Place { ready_at: Wall(0), version: Version(version) };
-            if join { lines.join(&handler(), 5, place) } else { lines.leave(&handler(), 5, place) }
+            if join { lines.join(&lane(), place) } else { lines.leave(&lane(), place) }
             while may_start && lines.next().is_some() {
                 used += 1;
             }
             crossed += on_way;
-            let is_needed = may_start && lines.waiting(&handler()) > 0;
+            let is_needed = may_start && lines.waiting(&lane()) > 0;
             hear(lines.settle(may_start), &mut waits);
             prop_assert!(is_needed || waits <= crossed, "{} wait for nobody", waits);
             if grants && waits > 0 {
@@ -107,11 +111,11 @@ proptest! {
             }
             if arrives && on_way > 0 {
                 on_way -= 1;
-                lines.granted(&handler(), 1);
+                lines.granted(&lane(), 1);
             }
         }
         hear(lines.clear(), &mut waits);
-        lines.granted(&handler(), waits + on_way);
+        lines.granted(&lane(), waits + on_way);
         granted += waits;
         hear(lines.clear(), &mut waits);
         prop_assert_eq!(used + back, granted);
@@ -119,13 +123,18 @@ proptest! {
 }
 
 #[test]
-fn heads_are_served_by_priority_then_time() {
+fn heads_of_a_lane_are_served_by_time_and_their_turn_is_told_by_priority() {
     let mut lines = Lines::default();
     let place = |ready, version| Place { ready_at: Wall(ready), version: Version(version) };
-    lines.join(&handler(), 1, place(1, 1));
-    lines.join(&handler(), 9, place(9, 2));
-    lines.join(&handler(), 9, place(3, 3));
-    lines.granted(&handler(), 3);
+    let (low, high) = (Lane { priority: 1, ..lane() }, Lane { priority: 9, ..lane() });
+    lines.join(&low, place(1, 1));
+    lines.join(&high, place(9, 2));
+    lines.join(&high, place(3, 3));
+    assert_eq!(lines.position(&low, place(1, 1)), (2, 3));
+    assert_eq!(lines.position(&high, place(9, 2)), (1, 3));
+    lines.granted(&high, 2);
     let order: Vec<u64> = std::iter::from_fn(|| lines.next()).map(|place| place.version.0).collect();
-    assert_eq!(order, [3, 2, 1]);
+    assert_eq!(order, [3, 2], "a slot of one lane is no other's");
+    lines.granted(&low, 1);
+    assert_eq!(lines.next().map(|place| place.version.0), Some(1));
 }

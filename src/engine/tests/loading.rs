@@ -80,7 +80,7 @@ fn nothing_starts_while_what_is_ready_is_still_to_be_read() {
     rig.run(125_000);
     rig.schedule("q", "a", -120_000);
     rig.no_slots = false;
-    rig.give(Input::Slots(super::rig::content().handler, 1));
+    rig.give(Input::Slots(crate::engine::Lane::of(&super::rig::content().handler), 1));
     assert!(rig.calls.is_empty(), "the page that is being read may hold what comes first");
     rig.release_slices();
     rig.run(10);

@@ -30,6 +30,7 @@ pub(super) struct Rig {
     pub(super) late_queues: Vec<LateQueueRow>,
     pub(super) dead_letters: Vec<DeadLetterRow>,
     /// Queues that were to be stopped, and are not answered for.
+    pub(super) rejected: Vec<crate::model::Rejection>,
     pub(super) stopped_queues: Vec<(u64, QueueName)>,
     /// Change what engines are made with.
     pub(super) options: Options,
@@ -109,6 +110,7 @@ impl Rig {
             told: Vec::new(),
             no_events: false,
             refused_events: None,
+            rejected: Vec::new(),
             stopped_queues: Vec::new(),
             reads: 0,
             most_in_memory: 0,
@@ -325,11 +327,15 @@ impl Rig {
                 self.told.extend(events.into_iter().take(count));
                 Input::Published(ticket, count, failure)
             }
-            Effect::Reject(offset, _) | Effect::Forward(offset, _) => Input::Produced(offset, Ok(())),
+            Effect::Reject(offset, rejection) => {
+                self.rejected.push(rejection);
+                Input::Produced(offset, Ok(()))
+            }
+            Effect::Forward(offset, _) => Input::Produced(offset, Ok(())),
             Effect::WantSlots(..) if self.no_slots => return None,
-            Effect::WantSlots(handler, count) => {
+            Effect::WantSlots(lane, count) => {
                 self.slots_out += i64::from(count);
-                Input::Slots(handler, count)
+                Input::Slots(lane, count)
             }
             Effect::FreeSlots(_, count) | Effect::WithdrawSlots(_, count) => {
                 self.slots_out -= i64::from(count);

@@ -1,7 +1,7 @@
 //! Attempts under way at a takeover hold their queue, wherever they lie and however little fits into memory.
 
 use super::rig::Rig;
-use crate::engine::{Budget, CallEnd, Input};
+use crate::engine::{Budget, CallEnd, Input, Lane};
 use crate::model::{HandlerName, Outcome, Place};
 
 /// `first` waits for a slot; then `x` comes, stands before it, and is called.
@@ -12,7 +12,7 @@ fn with_a_call_behind_a_waiting_task(between: impl FnOnce(&mut Rig)) -> Rig {
     rig.run(1_000);
     between(&mut rig);
     rig.schedule("q", "x", -60_000);
-    rig.give(Input::Slots(HandlerName::new("h").expect("a name"), 1));
+    rig.give(Input::Slots(Lane::of(&HandlerName::new("h").expect("a name")), 1));
     assert_eq!(rig.called(), ["x"]);
     rig.no_slots = false;
     rig

@@ -179,6 +179,7 @@ fn event_row() -> impl Strategy<Value = EventRow> {
         Repeated,
         Kept,
         Conflict,
+        OverQuota,
         Unknown,
         CancelledBefore,
     ];

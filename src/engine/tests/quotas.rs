@@ -1,0 +1,86 @@
+//! How much of a handler and of a collection is taken in.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::rig::{Rig, content, event};
+use crate::engine::{Options, Policy};
+use crate::model::{CollectionLimit, CollectionLimits, Decision, RejectReason, Shard, TaskContent};
+
+fn rig(handler: Option<&str>, collection: Option<&str>) -> Rig {
+    let rate = |text: &str| text.parse().expect("a rate");
+    let policy = Policy { intake: handler.map(rate), ..Policy::default() };
+    let limit = CollectionLimit { concurrency: None, rate: None, weight: 1, intake: collection.map(rate) };
+    let collections =
+        CollectionLimits { by_name: BTreeMap::from([(Arc::from("c"), limit)]), each_other: None };
+    Rig::running_with(Options {
+        policies: Arc::new(BTreeMap::from([(content().handler, policy)])),
+        collections: Arc::new(collections),
+        ..Options::new(Shard(0), 1, "rig")
+    })
+}
+
+fn accepted(rig: &Rig) -> usize {
+    rig.decisions().iter().filter(|decision| **decision == Decision::Scheduled).count()
+}
+
+#[test]
+fn more_than_a_handlers_quota_is_rejected_visibly_and_taken_in_again_in_time() {
+    let mut rig = rig(Some("10/m"), None);
+    for n in 0..15 {
+        rig.schedule("q", &format!("t-{n}"), 1_000_000);
+    }
+    assert_eq!(accepted(&rig), 10);
+    assert_eq!(rig.rejected.len(), 5);
+    assert!(rig.rejected.iter().all(|rejection| rejection.reason == RejectReason::OverQuota));
+    assert!(rig.rejected[0].detail.contains("10/m"), "{}", rig.rejected[0].detail);
+    rig.run(6_001);
+    rig.schedule("q", "t-15", 1_000_000);
+    rig.schedule("q", "t-16", 1_000_000);
+    assert_eq!((accepted(&rig), rig.rejected.len()), (11, 6), "one in six seconds");
+    rig.run(600_000);
+    for n in 20..40 {
+        rig.schedule("q", &format!("t-{n}"), 1_000_000);
+    }
+    assert_eq!(accepted(&rig), 21, "a minute's worth was saved up, no more");
+}
+
+#[test]
+fn what_was_refused_is_no_repeat_and_a_repeat_uses_up_nothing() {
+    let mut rig = rig(Some("1/m"), None);
+    let (a, b) = (rig.due_in(1_000_000, content()), rig.due_in(1_000_000, content()));
+    rig.append_all([event("q", "a", a.clone(), 1), event("q", "b", b.clone(), 2), event("q", "a", a, 1)]);
+    assert_eq!(rig.decisions(), [Decision::Scheduled, Decision::OverQuota, Decision::Repeated]);
+    rig.run(60_000);
+    rig.append_event(event("q", "b", b, 2));
+    assert_eq!(rig.decisions().last(), Some(&Decision::Scheduled), "the same again is decided anew");
+}
+
+#[test]
+fn a_collection_has_a_quota_of_its_own_and_others_are_not_held_up() {
+    let mut rig = rig(None, Some("2/h"));
+    for n in 0..4 {
+        let of = |content| TaskContent { collection: Some("c".into()), ..content };
+        rig.schedule_with("q", &format!("c-{n}"), 1_000_000, of);
+        rig.schedule("q", &format!("d-{n}"), 1_000_000);
+    }
+    assert_eq!((accepted(&rig), rig.rejected.len()), (6, 2));
+    assert!(rig.rejected[0].detail.contains("collection \"c\""), "{}", rig.rejected[0].detail);
+}
+
+#[test]
+fn what_is_on_record_stands_for_the_next_owner_and_counts() {
+    let mut rig = rig(Some("1/h"), None);
+    rig.schedule("q", "a", 1_000_000);
+    rig.schedule("q", "b", 1_000_000);
+    rig.take_over(7);
+    rig.run(60_000);
+    rig.schedule("q", "c", 1_000_000);
+    let last: BTreeMap<_, _> = rig.events.iter().map(|row| (row.version, row.decision)).collect();
+    let last: Vec<Decision> = last.into_values().collect();
+    assert_eq!(last, [Decision::Scheduled, Decision::OverQuota, Decision::OverQuota]);
+    assert!(
+        rig.events.iter().all(|row| row.decision == last[row.version.offset() as usize]),
+        "none was changed"
+    );
+}

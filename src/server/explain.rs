@@ -1,0 +1,213 @@
+//! Why something is not running: a task, a queue, a handler.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::OriginalUri;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+
+use crate::engine::{Explanation, Holdup, Lane, Whose};
+use crate::model::{HandlerName, NameError, QueueName, Target, TaskKey, TaskState, Wall, home_shard};
+use crate::wire::time::format_time;
+
+use super::params::{HandlerPath, NoParams, QueuePath, TaskPath};
+use super::problem::Problem;
+use super::tasks::{Found, TaskName, find};
+use super::views::{
+    ExplainView, HandlerExplainView, HandlerInstanceView, NextView, QueueExplainView, ReasonView, TaskView,
+};
+use super::{Answer, App, hop};
+
+/// Why a task is not running: every reason, and the earliest time it can start. Asked of the shard's owner.
+#[utoipa::path(get, path = "/v1/tasks/{queue}/{id}/explain", params(TaskName),
+    responses((status = 200, body = ExplainView), (status = 404, body = Problem), (status = 503, body = Problem)))]
+pub(super) async fn task(
+    app: App,
+    TaskPath(key): TaskPath,
+    _: NoParams,
+    OriginalUri(uri): OriginalUri,
+    headers: HeaderMap,
+) -> Answer<Response> {
+    let found = find(&app, &key).await?;
+    if is_finished(&found.view.state) {
+        return Ok(Json(view_of(&app, found.view, &[Explanation::NotPending])).into_response());
+    }
+    if let Some(answered) = hop::to_owner(&app, found.shard, &uri, &headers).await? {
+        return Ok(answered);
+    }
+    Ok(Json(explained_here(&app, found).await?).into_response())
+}
+
+/// Why an unfinished task of a shard of this instance is not running.
+async fn explained_here(app: &App, found: Found) -> Answer<ExplainView> {
+    let Found { view: task, shard, place } = found;
+    let wrong = |what: &str, why: NameError| {
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", format!("The {what}'s name {why}."))
+    };
+    let whose = Whose {
+        queue: QueueName::new(&task.queue).map_err(|why| wrong("queue", why))?,
+        handler: HandlerName::new(&task.handler).map_err(|why| wrong("handler", why))?,
+        collection: task.collection.as_deref().map(Arc::from),
+    };
+    let asked = hop::ask(app, shard, move |engine| engine.explain(&whose, place)).await;
+    let reasons = asked.ok_or_else(|| hop::no_owner(shard))?;
+    Ok(view_of(app, task, &reasons))
+}
+
+fn view_of(app: &App, task: TaskView, reasons: &[Explanation]) -> ExplainView {
+    let held_up = held_up(app, reasons);
+    let earliest = reasons.iter().filter_map(until).chain(held_up.as_ref().and_then(|(_, at)| *at)).max();
+    ExplainView {
+        queue: task.queue,
+        id: task.id,
+        state: task.state,
+        reasons: reasons.iter().map(ReasonView::of).chain(held_up.map(|(view, _)| view)).collect(),
+        earliest_start: earliest.map(format_time),
+    }
+}
+
+/// Why a queue does not move: what its head waits for, and how many stand behind it. Asked of its owner.
+#[utoipa::path(get, path = "/v1/queues/{queue}/explain", params(("queue" = String, Path)),
+    responses((status = 200, body = QueueExplainView), (status = 503, body = Problem)))]
+pub(super) async fn queue(
+    app: App,
+    QueuePath(queue): QueuePath,
+    _: NoParams,
+    OriginalUri(uri): OriginalUri,
+    headers: HeaderMap,
+) -> Answer<Response> {
+    let shard = home_shard(&queue, app.node.cluster().shards);
+    if let Some(answered) = hop::to_owner(&app, shard, &uri, &headers).await? {
+        return Ok(answered);
+    }
+    let name = queue.clone();
+    let asked = hop::ask(&app, shard, move |engine| (engine.queue(&name), engine.next_of(&name))).await;
+    let (found, next) = asked.ok_or_else(|| hop::no_owner(shard))?;
+    let mut view = QueueExplainView {
+        queue: queue.to_string(),
+        shard: shard.0,
+        ready: found.as_ref().map_or(0, |queue| queue.ready),
+        running: found.as_ref().map_or(0, |queue| queue.busy),
+        head: None,
+        next: next.map(|(id, ready_at)| NextView { id: id.to_string(), ready_at: format_time(ready_at) }),
+        gates: gates_on(&app, &Target::Queue(queue.clone())),
+    };
+    if let Some(id) = found.and_then(|queue| queue.head_id) {
+        let head = find(&app, &TaskKey { queue, id }).await?;
+        // It may have ended meanwhile.
+        if !is_finished(&head.view.state) {
+            view.head = Some(explained_here(&app, head).await?);
+        }
+    }
+    Ok(Json(view).into_response())
+}
+
+/// What the tasks of a handler wait for, on each instance.
+#[utoipa::path(get, path = "/v1/handlers/{handler}/explain", params(("handler" = String, Path)),
+    responses((status = 200, body = HandlerExplainView), (status = 404, body = Problem)))]
+pub(super) async fn handler(
+    app: App,
+    HandlerPath(name): HandlerPath,
+    _: NoParams,
+    OriginalUri(uri): OriginalUri,
+    headers: HeaderMap,
+) -> Answer<Json<HandlerExplainView>> {
+    let Some(policy) = app.node.registry().policy(&name) else {
+        let known: Vec<&str> = app.node.registry().handlers().map(|(name, ..)| name.as_str()).collect();
+        let detail = format!("No handler {name} is configured; there are: {}.", known.join(", "));
+        return Err(Problem::not_found("unknown_handler", detail));
+    };
+    let asked = name.clone();
+    let own = hop::ask_all(&app, move |engine| engine.handler_queues(&asked)).await;
+    let others = hop::ask_others::<HandlerExplainView>(&app, &uri, &headers).await;
+    let mut here = HandlerInstanceView {
+        instance: app.node.config().instance.name.clone(),
+        concurrency: policy.concurrency,
+        slots_taken: app.node.service().slots_taken(&name),
+        held_up: holdup_view(&app, &name).map(|(view, _)| view),
+        ..HandlerInstanceView::default()
+    };
+    let mut next_try: Option<Wall> = None;
+    for (_, queues) in own.found {
+        here.in_line += queues.in_line;
+        here.retrying += queues.retrying;
+        here.at_gates += queues.at_gates;
+        here.running += queues.running;
+        next_try = next_try.into_iter().chain(queues.next_try).min();
+    }
+    here.next_try = next_try.map(format_time);
+    let mut missing = [own.missing, others.missing].concat();
+    let mut instances = vec![here];
+    for part in others.found {
+        instances.extend(part.instances);
+        missing.extend(part.missing);
+    }
+    instances.sort_by(|a, b| a.instance.cmp(&b.instance));
+    let gates = gates_on(&app, &Target::Handler(name.clone()));
+    Ok(Json(HandlerExplainView { handler: name.to_string(), gates, instances, missing }))
+}
+
+/// The gates in force for everything, and for a target.
+fn gates_on(app: &App, target: &Target) -> Vec<ReasonView> {
+    let Some(known) = app.node.service().gates().closed() else { return Vec::new() };
+    let bars = known.closed.bars_on(&Target::All).chain(known.closed.bars_on(target));
+    bars.map(|bar| ReasonView::of(&Explanation::Gate(bar.clone()))).collect()
+}
+
+/// What holds up the slots of a task's handler, when it waits for one.
+fn held_up(app: &App, reasons: &[Explanation]) -> Option<(ReasonView, Option<Wall>)> {
+    let lane = reasons.iter().find_map(|reason| match reason {
+        Explanation::WaitsForSlot { lane, .. } => Some(lane),
+        _ => None,
+    })?;
+    holdup_in_view(app, lane)
+}
+
+/// What holds up the slots of a lane on this instance, and until when.
+pub(super) fn holdup_in_view(app: &App, lane: &Lane) -> Option<(ReasonView, Option<Wall>)> {
+    let holdup = app.node.service().holdup_in(lane)?;
+    view_of_holdup(app, &lane.handler, lane.collection.as_deref(), holdup)
+}
+
+/// What holds up the slots of a handler on this instance, and until when.
+pub(super) fn holdup_view(app: &App, handler: &HandlerName) -> Option<(ReasonView, Option<Wall>)> {
+    let holdup = app.node.service().holdup(handler)?;
+    view_of_holdup(app, handler, None, holdup)
+}
+
+fn view_of_holdup(
+    app: &App,
+    handler: &HandlerName,
+    collection: Option<&str>,
+    holdup: Holdup,
+) -> Option<(ReasonView, Option<Wall>)> {
+    let (service, policy) = (app.node.service(), app.node.registry().policy(handler)?);
+    let now = service.clock().now();
+    let wall =
+        |at: crate::model::Boot| now.wall.plus_ms(i64::try_from(at.ms_since(now.boot)).unwrap_or(i64::MAX));
+    let until = holdup.until().map(wall);
+    let limit = collection.and_then(|name| Some((name, app.node.config().collections.of(name)?)));
+    Some((ReasonView::of_holdup(&holdup, &policy, limit, until), until))
+}
+
+fn until(reason: &Explanation) -> Option<Wall> {
+    match reason {
+        Explanation::NotDue(at) | Explanation::Retrying(_, at) | Explanation::HeldUntil(at) => Some(*at),
+        Explanation::Behind { next_try, gate, .. } => {
+            (*next_try).max(gate.as_ref().and_then(|bar| bar.until))
+        }
+        Explanation::Gate(bar) => bar.until,
+        Explanation::ShardNotRunning(_)
+        | Explanation::NotLoaded
+        | Explanation::BeingDecided
+        | Explanation::WaitsForSlot { .. }
+        | Explanation::Running
+        | Explanation::NotPending => None,
+    }
+}
+
+fn is_finished(state: &str) -> bool {
+    let unfinished = [TaskState::Scheduled, TaskState::Running, TaskState::Retrying, TaskState::Parked];
+    unfinished.iter().all(|other| other.word() != state)
+}
