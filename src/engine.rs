@@ -35,6 +35,7 @@ mod ownership;
 mod park;
 mod queue;
 mod quota;
+mod retention;
 mod scout;
 #[cfg(test)]
 mod tests;
@@ -56,6 +57,7 @@ pub use input::{Budget, CallEnd, Failure, Incoming, Input, LogEnd};
 pub use lane::Lane;
 pub use ownership::Timing;
 pub use quota::{Grant, Holdup, Limit, Pool};
+pub use retention::{Aged, Forget, aged, forget};
 pub use view::{Blocked, Explanation, HandlerQueues, Pause, QueueView, ShardView, Whose};
 
 use attempt::Attempts;

@@ -168,6 +168,11 @@ impl Metrics {
         self.events.rejected.of(reason.word()).inc();
     }
 
+    /// So many finished tasks were forgotten.
+    pub fn history_forgotten(&self, tasks: usize) {
+        self.events.forgotten.inc_by(tasks as u64);
+    }
+
     /// An event was sent on to its home shard.
     pub fn event_forwarded(&self) {
         self.events.forwarded.inc();

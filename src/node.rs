@@ -319,6 +319,7 @@ fn options_of(config: &Config) -> runtime::Options {
         events_bytes: config.limits.events_bytes,
         look_ahead_ms: limits::LOOK_AHEAD_MS,
         repeat_window_ms: i64::try_from(config.retention.repeat_window_ms).unwrap_or(i64::MAX),
+        history_ms: config.retention.history_ms,
         collections: Arc::new(config.collections.clone()),
         task_events: config.topics.task_events,
         dead_letters: config.topics.dead_letters,

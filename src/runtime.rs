@@ -17,6 +17,7 @@ mod observe;
 pub(crate) mod perform;
 mod publish;
 mod rejoin;
+mod retention;
 mod slots;
 mod trouble;
 mod watch;
@@ -84,6 +85,8 @@ pub struct Options {
     pub look_ahead_ms: i64,
     /// Same content within this time is a repeat, in milliseconds.
     pub repeat_window_ms: i64,
+    /// What is finished is kept for so long, in milliseconds; more than the time before.
+    pub history_ms: u64,
     /// Whether what becomes of tasks is published on the events topic.
     pub task_events: bool,
     /// Whether a copy of dead letters is put on the dead topic.
@@ -185,11 +188,12 @@ impl Service {
         let clock = tokio::spawn(service.shared.clock.clone().keep());
         let watch = tokio::spawn(watch::watch(service.clone()));
         let slots = tokio::spawn(slots::keep(service.clone()));
+        let retention = tokio::spawn(retention::follow(service.clone()));
         service
             .tasks
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .extend([follow, beat, gates, batches, rejoin, clock, watch, slots]);
+            .extend([follow, beat, gates, batches, rejoin, clock, watch, slots, retention]);
         service
     }
 

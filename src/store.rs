@@ -78,6 +78,17 @@ pub struct Slice {
     pub next: Option<Place>,
 }
 
+/// A bucket of `due` of one shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// The shard.
+    pub shard: Shard,
+    /// Ready times from here …
+    pub from: Wall,
+    /// … to before this.
+    pub to: Wall,
+}
+
 /// A change of ownership, applied only if the row's epoch still is `expected` (0 = no row yet).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bump {
@@ -181,6 +192,19 @@ pub trait Store: Send + Sync + 'static {
     /// Puts an operation on record unless another has its number: true = it is there. Linearizable; after
     /// [`Error::Unavailable`] it may or may not be there.
     fn add_operation(&self, operation: Operation) -> Answer<bool>;
+
+    /// The buckets of `due` with rows that end at `before` or earlier, of all shards, the oldest first. Slow: the keys of all
+    /// partitions may be read.
+    fn stretches(&self, before: Wall) -> Answer<Vec<Stretch>>;
+
+    /// Forgets the events of tasks, of each those up to a version.
+    fn forget(&self, tasks: Vec<(TaskKey, Version)>) -> Answer<()>;
+
+    /// Drops a whole bucket of `due`, and the payloads stored apart of these places in it.
+    fn drop_stretch(&self, stretch: Stretch, payloads: Vec<Place>) -> Answer<()>;
+
+    /// Drops dead letters of a shard from before a time; of the last week before it some may stay.
+    fn drop_dead_letters(&self, shard: Shard, before: Wall) -> Answer<()>;
 
     /// How far the batch of this number got: what the highest epoch wrote last.
     fn batch_progress(&self, number: u64) -> Answer<Option<BatchProgress>>;

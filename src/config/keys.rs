@@ -194,9 +194,9 @@ pub(super) static KEYS: &[Key] = &[
     ),
     key(
         "retention.history",
-        Duration { min: 2 * DAY, max: 3_650 * DAY },
+        Duration { min: 60_000, max: 3_650 * DAY },
         Text("30d"),
-        "What is known of a finished task is kept this long",
+        "What is finished is kept at least this long: tasks with their attempts and events, and dead letters",
     ),
     key(
         "retention.repeat_window",

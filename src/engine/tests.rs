@@ -16,6 +16,7 @@ mod quotas;
 mod redriving;
 mod refused;
 mod resending;
+mod retention;
 mod rig;
 mod running;
 mod scouting;

@@ -145,6 +145,14 @@ label! {
         Operations = "operations",
         /// Putting such a change on record.
         AddOperation = "add_operation",
+        /// Looking for what is old.
+        Stretches = "stretches",
+        /// Forgetting events of old tasks.
+        Forget = "forget",
+        /// Dropping a bucket of old tasks.
+        DropStretch = "drop_stretch",
+        /// Dropping old dead letters.
+        DropDeadLetters = "drop_dead_letters",
         /// Reading how far a batch got.
         BatchProgress = "batch_progress",
         /// Writing how far a batch got.

@@ -161,6 +161,7 @@ impl Tasks {
 pub(super) struct Events {
     pub rejected: Family<IntCounter>,
     pub forwarded: IntCounter,
+    pub forgotten: IntCounter,
     pub repeated: IntCounter,
     pub persist: Histogram,
     pub intake_paused: Family<IntGauge>,
@@ -174,6 +175,8 @@ impl Events {
         let rejected = families.counters("dueline_events_rejected_total", help, "reason", reasons);
         let help = "Events sent on to their home shard: their producer does not partition as Java does";
         let forwarded = families.counter("dueline_events_forwarded_total", help);
+        let help = "Finished tasks that were forgotten, as they are older than retention.history";
+        let forgotten = families.counter("dueline_history_forgotten_total", help);
         let help = "Events that were a repeat and changed nothing";
         let repeated = families.counter("dueline_events_repeated_total", help);
         let help = "From reading an event to its rows being durable";
@@ -183,7 +186,7 @@ impl Events {
         let intake_paused = families.int_gauges("dueline_intake_paused", help, "reason", reasons);
         let help = "Records of owned shards that are not applied yet";
         let consumer_lag = families.int_gauge("dueline_consumer_lag_records", help);
-        Events { rejected, forwarded, repeated, persist, intake_paused, consumer_lag }
+        Events { rejected, forwarded, forgotten, repeated, persist, intake_paused, consumer_lag }
     }
 }
 

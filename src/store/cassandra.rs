@@ -20,6 +20,7 @@ mod options;
 mod owner;
 mod refused;
 pub mod replication;
+mod retention;
 mod session;
 mod singles;
 mod slice;
@@ -33,9 +34,9 @@ use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 use crate::model::{
     BatchProgress, DeadLetterRow, Died, Epoch, EventRow, FactRow, LateQueueRow, Operation, OwnerRow,
-    OwnerUuid, Place, PointerPage, PointerRange, Progress, Row, Segment, Shard, TaskKey, Wall,
+    OwnerUuid, Place, PointerPage, PointerRange, Progress, Row, Segment, Shard, TaskKey, Version, Wall,
 };
-use crate::store::{Answer, Bump, Cluster, Error, Instance, Lookup, Slice, Store};
+use crate::store::{Answer, Bump, Cluster, Error, Instance, Lookup, Slice, Store, Stretch};
 
 pub use clock::clock_offset_ms;
 pub use options::{Options, Tls};
@@ -220,6 +221,22 @@ impl Store for Cassandra {
 
     fn add_operation(&self, operation: Operation) -> Answer<bool> {
         answer!(self, shared => operation::add(&shared, &operation))
+    }
+
+    fn stretches(&self, before: Wall) -> Answer<Vec<Stretch>> {
+        answer!(self, shared => retention::stretches(&shared, before))
+    }
+
+    fn forget(&self, tasks: Vec<(TaskKey, Version)>) -> Answer<()> {
+        answer!(self, shared => retention::forget(&shared, tasks))
+    }
+
+    fn drop_stretch(&self, stretch: Stretch, payloads: Vec<Place>) -> Answer<()> {
+        answer!(self, shared => retention::drop_stretch(&shared, stretch, payloads))
+    }
+
+    fn drop_dead_letters(&self, shard: Shard, before: Wall) -> Answer<()> {
+        answer!(self, shared => retention::drop_dead_letters(&shared, shard, before))
     }
 
     fn batch_progress(&self, number: u64) -> Answer<Option<BatchProgress>> {

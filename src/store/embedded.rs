@@ -14,6 +14,7 @@ mod late;
 mod lock;
 mod meta;
 mod read;
+mod retention;
 mod writer;
 
 #[cfg(test)]
@@ -21,10 +22,10 @@ mod tests;
 
 use std::sync::Arc;
 
-use super::{Answer, Bump, Cluster, Error, Instance, Lookup, Slice, Store};
+use super::{Answer, Bump, Cluster, Error, Instance, Lookup, Slice, Store, Stretch};
 use crate::model::{
     BatchProgress, DeadLetterRow, Died, Epoch, EventRow, FactRow, LateQueueRow, Operation, OwnerRow,
-    OwnerUuid, Place, PointerPage, PointerRange, Progress, Row, Segment, Shard, TaskKey, Wall,
+    OwnerUuid, Place, PointerPage, PointerRange, Progress, Row, Segment, Shard, TaskKey, Version, Wall,
 };
 use crate::wire::row;
 
@@ -42,6 +43,7 @@ const LOOKUPS_INLINE_MAX: usize = 8;
 const SMALL_ROW_BYTES: usize = 512;
 
 /// The store of a [`Database`].
+#[derive(Clone)]
 pub struct EmbeddedStore {
     db: Database,
 }
@@ -66,6 +68,10 @@ impl EmbeddedStore {
     ) -> Answer<T> {
         let read = self.db.read(read);
         Box::pin(async move { Ok(read.await?) })
+    }
+
+    fn take_away(&self, table: Table, keys: Vec<fjall::Slice>) -> Answer<()> {
+        self.change(move |batch| keys.into_iter().for_each(|key| batch.remove(table, key)))
     }
 
     /// For reads of a row or a few: they take less time than a change of threads.
@@ -232,6 +238,59 @@ impl Store for EmbeddedStore {
 
     fn add_operation(&self, operation: Operation) -> Answer<bool> {
         self.change(move |batch| batch.add_operation(&operation))
+    }
+
+    fn stretches(&self, before: Wall) -> Answer<Vec<Stretch>> {
+        self.read(move |tables| retention::stretches(tables, before))
+    }
+
+    fn forget(&self, tasks: Vec<(TaskKey, Version)>) -> Answer<()> {
+        let this = self.clone();
+        Box::pin(async move {
+            let found = this.read(move |tables| {
+                let keys = |(key, version): (TaskKey, Version)| {
+                    Ok((retention::event_keys(tables, &key, version)?, key, version))
+                };
+                tasks.into_iter().map(keys).collect::<Result<Vec<_>, Failure>>()
+            });
+            let found = found.await?;
+            let forget = move |batch: &mut Batch<'_>| {
+                found.into_iter().try_for_each(|(events, key, version)| batch.forget(&key, version, events))
+            };
+            Ok(this.change(forget).await??)
+        })
+    }
+
+    fn drop_stretch(&self, stretch: Stretch, payloads: Vec<Place>) -> Answer<()> {
+        let this = self.clone();
+        Box::pin(async move {
+            let payloads: Vec<fjall::Slice> =
+                payloads.into_iter().map(|place| keys::place(stretch.shard, place).into()).collect();
+            for some in payloads.chunks(retention::KEYS_AT_ONCE) {
+                this.take_away(Table::Payload, some.to_vec()).await?;
+            }
+            loop {
+                let found = this.read(move |tables| retention::due_keys(tables, stretch)).await?;
+                if found.is_empty() {
+                    return Ok(());
+                }
+                this.take_away(Table::Due, found).await?;
+            }
+        })
+    }
+
+    fn drop_dead_letters(&self, shard: Shard, before: Wall) -> Answer<()> {
+        let this = self.clone();
+        Box::pin(async move {
+            loop {
+                let found =
+                    this.read(move |tables| retention::dead_letter_keys(tables, shard, before)).await?;
+                if found.is_empty() {
+                    return Ok(());
+                }
+                this.take_away(Table::DeadLetter, found).await?;
+            }
+        })
     }
 
     fn batch_progress(&self, number: u64) -> Answer<Option<BatchProgress>> {

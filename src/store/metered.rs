@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Answer, Bump, Cluster, Instance, Lookup, Slice, Store};
+use super::{Answer, Bump, Cluster, Instance, Lookup, Slice, Store, Stretch};
 use crate::metrics::{Metrics, StoreOp};
 use crate::model::{
     BatchProgress, DeadLetterRow, Died, Epoch, EventRow, FactRow, LateQueueRow, Operation, OwnerRow,
-    OwnerUuid, Place, PointerPage, PointerRange, Progress, Row, Segment, Shard, TaskKey, Wall,
+    OwnerUuid, Place, PointerPage, PointerRange, Progress, Row, Segment, Shard, TaskKey, Version, Wall,
 };
 
 /// The store given, and the metrics that are told of it.
@@ -114,6 +114,22 @@ impl Store for Metered {
 
     fn add_operation(&self, operation: Operation) -> Answer<bool> {
         self.timed(StoreOp::AddOperation, self.inner.add_operation(operation))
+    }
+
+    fn stretches(&self, before: Wall) -> Answer<Vec<Stretch>> {
+        self.timed(StoreOp::Stretches, self.inner.stretches(before))
+    }
+
+    fn forget(&self, tasks: Vec<(TaskKey, Version)>) -> Answer<()> {
+        self.timed(StoreOp::Forget, self.inner.forget(tasks))
+    }
+
+    fn drop_stretch(&self, stretch: Stretch, payloads: Vec<Place>) -> Answer<()> {
+        self.timed(StoreOp::DropStretch, self.inner.drop_stretch(stretch, payloads))
+    }
+
+    fn drop_dead_letters(&self, shard: Shard, before: Wall) -> Answer<()> {
+        self.timed(StoreOp::DropDeadLetters, self.inner.drop_dead_letters(shard, before))
     }
 
     fn batch_progress(&self, number: u64) -> Answer<Option<BatchProgress>> {

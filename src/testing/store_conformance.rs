@@ -1,7 +1,7 @@
 //! The conformance suite of the store port: what [`crate::store`] promises, checked on any adapter.
 //!
 //! Every check panics with what it saw. Checks use shards and names of their own, made from the run's number, so
-//! the suite can be repeated on one store, and by several at once with different numbers. Nothing is deleted.
+//! the suite can be repeated on one store, and by several at once with different numbers. Nothing is deleted but what the checks of retention wrote themselves.
 
 mod batches;
 mod dead_letters;
@@ -9,6 +9,7 @@ mod late;
 mod lookups;
 mod operations;
 mod owners;
+mod retention;
 mod rows;
 mod shard_rows;
 mod slices;
@@ -67,6 +68,7 @@ pub fn checks() -> Vec<Check> {
         operations::CHECKS,
         dead_letters::CHECKS,
         batches::CHECKS,
+        retention::CHECKS,
     ]
     .concat()
     .into_iter()

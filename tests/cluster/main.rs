@@ -18,6 +18,7 @@ mod instance;
 mod ledger;
 mod limits;
 mod poison;
+mod retention;
 mod servers;
 mod setup;
 mod sink;

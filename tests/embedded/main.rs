@@ -92,6 +92,7 @@ async fn start_with(
             events_bytes: limits::EVENTS_BYTES,
             task_events: false,
             dead_letters: false,
+            history_ms: 86_400_000 * 30,
             collections: Arc::default(),
             group: "dueline".into(),
             look_ahead_ms: limits::LOOK_AHEAD_MS,

@@ -119,6 +119,10 @@ impl Engine {
             return Ok(Live::Stoppable);
         }
         let rows = batch.facts.get(&place).ok_or(Need::Facts(place))?;
+        // Its event is on record, so it was stored: it is forgotten.
+        if rows.is_empty() {
+            return Ok(Live::Finished);
+        }
         Ok(live(rows.iter().map(|row| &row.fact).collect()))
     }
 

@@ -6,7 +6,7 @@ use crate::model::{DeadLetterRow, Died, Shard, Version, Wall};
 use crate::store::Error;
 use crate::wire::row as codec;
 
-const BUCKET_MS: i64 = 7 * 86_400_000;
+pub(super) const BUCKET_MS: i64 = 7 * 86_400_000;
 
 /// The bucket of a time.
 pub(super) fn bucket_of(at: Wall) -> i64 {

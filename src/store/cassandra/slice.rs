@@ -20,7 +20,7 @@ const SHARE_ROWS_MIN: usize = 16;
 /// A range of more partitions than this is not probed one by one: the table's partitions are listed instead.
 const PROBES_MAX: i64 = 50_000;
 /// Partition keys of one page when they are listed.
-const LIST_PAGE_ROWS: i32 = 5_000;
+pub(super) const LIST_PAGE_ROWS: i32 = 5_000;
 
 /// Rows of `from <= place < to`, about `rows_max` of them.
 pub(super) async fn slice(

@@ -42,6 +42,11 @@ pub(super) struct Statements {
     pub(super) dead_letter_read: PreparedStatement,
     pub(super) operation_read: PreparedStatement,
     pub(super) operation_insert: PreparedStatement,
+    pub(super) due_delete: PreparedStatement,
+    pub(super) payload_delete: PreparedStatement,
+    pub(super) event_delete: PreparedStatement,
+    pub(super) dead_letter_partitions: PreparedStatement,
+    pub(super) dead_letter_delete: PreparedStatement,
     pub(super) batch_insert: PreparedStatement,
     pub(super) batch_read: PreparedStatement,
 }
@@ -107,6 +112,11 @@ impl Statements {
             dead_letter_read: row(DEAD_LETTER_READ).await?,
             operation_read: row("SELECT number, id, data FROM {}.operation WHERE part = 0 AND number > ?")
                 .await?,
+            due_delete: row("DELETE FROM {}.due WHERE shard = ? AND bucket = ? AND sub = ?").await?,
+            payload_delete: row("DELETE FROM {}.payload WHERE shard = ? AND bucket = ? AND version = ?").await?,
+            event_delete: row("DELETE FROM {}.task_event WHERE key = ? AND version <= ?").await?,
+            dead_letter_partitions: row("SELECT DISTINCT shard, bucket FROM {}.dead_letter").await?,
+            dead_letter_delete: row("DELETE FROM {}.dead_letter WHERE shard = ? AND bucket = ?").await?,
             batch_insert: row("INSERT INTO {}.batch_progress (number, epoch, data) VALUES (?, ?, ?) USING TIMESTAMP ?").await?,
             batch_read: row("SELECT epoch, data FROM {}.batch_progress WHERE number = ? LIMIT 1").await?,
             operation_insert: cas(

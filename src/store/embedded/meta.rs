@@ -255,7 +255,7 @@ fn encode_cluster(cluster: &Cluster) -> Vec<u8> {
         .done()
 }
 
-fn decode_cluster(data: &[u8]) -> Result<Cluster, Failure> {
+pub(super) fn decode_cluster(data: &[u8]) -> Result<Cluster, Failure> {
     fn read(data: &[u8]) -> Option<Cluster> {
         let mut scan = Scan::new(data, VERSION)?;
         let row = Cluster {

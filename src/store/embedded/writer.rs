@@ -60,12 +60,28 @@ pub(crate) struct Batch<'a> {
     tables: &'a Tables,
     /// The rows that are compared before they change.
     pub(super) staged: &'a mut Staged,
+    /// Tasks that have got events in this batch.
+    marked: Vec<Slice>,
 }
 
 impl Batch<'_> {
     /// Puts a row; the last of one key in a batch stays.
     pub(crate) fn put(&mut self, table: Table, key: impl Into<Slice>, data: impl Into<Slice>) {
+        let (key, data) = (key.into(), data.into());
+        if table == Table::TaskEvent && data.is_empty() {
+            self.marked.push(key.clone());
+        }
         self.rows.insert(self.tables.of(table), key, data);
+    }
+
+    /// Whether a task has got events in this batch, by the key of the row that says so.
+    pub(super) fn has_marked(&self, key: &[u8]) -> bool {
+        self.marked.iter().any(|marked| &**marked == key)
+    }
+
+    /// The events as they were before this batch.
+    pub(super) fn task_events(&self) -> &fjall::Keyspace {
+        &self.tables.task_event
     }
 
     /// Takes a row away.
@@ -255,7 +271,7 @@ impl Writer {
     fn write(&mut self, jobs: &mut [Job]) -> Result<(), Failure> {
         self.admit()?;
         let rows = self.tables.database.batch().durability(Some(PersistMode::SyncData));
-        let mut batch = Batch { rows, tables: &self.tables, staged: &mut self.staged };
+        let mut batch = Batch { rows, tables: &self.tables, staged: &mut self.staged, marked: Vec::new() };
         for job in jobs {
             job.change.stage(&mut batch);
         }
