@@ -44,13 +44,13 @@ pub struct Args {
     /// ended, so that with few the run measures how fast the store answers.
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub concurrency: u32,
-    /// Tasks per second in `steady`.
+    /// Tasks per second in `steady` and `blocked`.
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub rate: u64,
-    /// Seconds that `steady` takes.
+    /// Seconds that `steady` takes, and each half of `blocked`.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     pub seconds: u64,
-    /// Tasks due at once that `steady` runs first and does not measure: servers that just started compile what they run.
+    /// Tasks due at once that `steady` and `blocked` run first and does not measure: servers that just started compile what they run.
     #[arg(long, default_value_t = 30_000, value_parser = clap::value_parser!(u64).range(0..=10_000_000))]
     pub warm_up: u64,
     /// Gives the handler a rate and a breaker that hold nothing up: what limits cost.
@@ -76,6 +76,8 @@ pub enum Scenario {
     Pending,
     /// Tasks that died: from the batch that redrives them all until they are done.
     Redrive,
+    /// `steady` twice: as it is, and with `--tasks` tasks behind the head of one queue that waits at a gate.
+    Blocked,
 }
 
 impl Scenario {
@@ -88,6 +90,7 @@ impl Scenario {
             Scenario::Steady => "steady",
             Scenario::Pending => "pending",
             Scenario::Redrive => "redrive",
+            Scenario::Blocked => "blocked",
         }
     }
 }

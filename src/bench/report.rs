@@ -25,6 +25,9 @@ pub struct Report {
     pub ratio_to_ceiling: Option<f64>,
     /// From a task's ready time to its handler's call, in milliseconds.
     pub lateness_ms: Lateness,
+    /// The same before the queue was blocked, in `blocked`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lateness_before_ms: Option<Lateness>,
     /// Processor time of this process per task, in microseconds: node, producer, handler and clients of log and store.
     pub cpu_us_per_task: f64,
     /// Resident memory at the end, once settled, in MiB.
@@ -68,6 +71,10 @@ impl Report {
         }
         let late = self.lateness_ms;
         lines.push(("lateness ms", format!("p50 {:.2}  p99 {:.2}  max {:.2}", late.p50, late.p99, late.max)));
+        if let Some(before) = self.lateness_before_ms {
+            let text = format!("p50 {:.2}  p99 {:.2}  max {:.2}", before.p50, before.p99, before.max);
+            lines.push(("  not blocked", text));
+        }
         lines.push(("cpu µs/task", number(self.cpu_us_per_task)));
         lines.push((
             "memory MiB",

@@ -13,9 +13,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::dispatch::in_process::{Context, Done, Failure};
 use crate::dispatch::registry::{Kind, Policy, Route};
 use crate::log::{Message, Target, Topic};
+use crate::model::Target as GateTarget;
 use crate::model::{
-    Batch, BatchFilter, BatchVerb, BreakerPolicy, Change, HandlerName, Misfire, OnConflict, OnDead,
-    OnFailure, Payload, TaskContent, Wall,
+    Batch, BatchFilter, BatchVerb, BreakerPolicy, Change, Gate, HandlerName, Misfire, OnConflict, OnDead,
+    OnFailure, Payload, QueueName, TaskContent, Wall,
 };
 use crate::node::Node;
 use crate::runtime::gates::Author;
@@ -115,7 +116,7 @@ fn progress_bar(args: &Args) -> ProgressBar {
 impl Bench<'_> {
     async fn measure(&self, site: &Site) -> anyhow::Result<Report> {
         let idle_mb = rss_mb();
-        if self.args.scenario == Scenario::Steady {
+        if matches!(self.args.scenario, Scenario::Steady | Scenario::Blocked) {
             self.warm_up().await?;
         }
         let usage = Usage::now();
@@ -124,13 +125,15 @@ impl Bench<'_> {
             Scenario::Ingest | Scenario::Pending => self.ingest().await?,
             Scenario::Steady => self.steady().await?,
             Scenario::Redrive => self.redrive().await?,
+            Scenario::Blocked => self.blocked().await?,
         };
         report.cpu_us_per_task = usage.cpu_us() / report.tasks.max(1) as f64;
         report.rss_peak_mb = rss_peak_mb();
         report.rss_mb = settled_rss_mb().await;
         report.rss_above_idle_mb = report.rss_mb - idle_mb;
         report.lateness_ms = self.lateness();
-        let has_ceiling = !matches!(self.args.scenario, Scenario::Steady | Scenario::Redrive);
+        let has_ceiling =
+            !matches!(self.args.scenario, Scenario::Steady | Scenario::Redrive | Scenario::Blocked);
         if has_ceiling && !self.args.no_ceiling {
             self.bar.set_message("ceiling");
             let ceiling = ceiling::measure(site, &self.node, self.load()).await?;
@@ -150,7 +153,11 @@ impl Bench<'_> {
     fn load(&self) -> Load {
         let now = Wall(wall_us() / 1_000);
         let (from, spread_ms) = match self.args.scenario {
-            Scenario::Pipeline | Scenario::Http | Scenario::Steady | Scenario::Redrive => (now, 0),
+            Scenario::Pipeline
+            | Scenario::Http
+            | Scenario::Steady
+            | Scenario::Redrive
+            | Scenario::Blocked => (now, 0),
             Scenario::Ingest | Scenario::Pending => (now.plus_ms(FAR_MS), HOUR_MS),
         };
         Load { tasks: self.args.tasks, shards: self.args.shards, from, spread_ms }
@@ -226,8 +233,39 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// One task every so often, each due two seconds after it is sent.
+    /// `steady` without and with many tasks behind one head.
+    async fn blocked(&self) -> anyhow::Result<Report> {
+        let first = self.steady().await?.tasks;
+        let lateness_before_ms = Some(self.lateness());
+        let now = Wall(wall_us() / 1_000);
+        let queue = QueueName::new(&format!("q-{}", self.args.queues))?;
+        let gate = Gate::pause(GateTarget::Queue(queue), "bench".into());
+        self.node.service().gates().change(now, Author::default(), Change::GateSet(gate)).await?;
+        // In force everywhere before the first of them is due.
+        tokio::time::sleep(REST).await;
+        let from = self.args.warm_up + first;
+        let sends = stream::iter(0..self.args.tasks).map(|task| {
+            let due_at = wall_us() / 1_000;
+            self.node.producer().produce(self.message_of(self.args.queues, from + task, due_at))
+        });
+        let mut sends = sends.buffer_unordered(SENDS_AT_ONCE);
+        while let Some(sent) = sends.next().await {
+            sent.context("a record")?;
+        }
+        let stored = from + self.args.tasks;
+        self.until_async("stored", stored, || self.sum(|view| view.next_offset)).await?;
+        tokio::time::sleep(REST).await;
+        self.seen.calls.store(0, Ordering::Relaxed);
+        let after = self.steady_from(stored).await?;
+        Ok(Report { lateness_before_ms, ..after })
+    }
+
     async fn steady(&self) -> anyhow::Result<Report> {
+        self.steady_from(self.args.warm_up).await
+    }
+
+    /// One task every so often, each due two seconds after it is sent. `first`: the number of the first of them.
+    async fn steady_from(&self, first: u64) -> anyhow::Result<Report> {
         let tasks = self.args.rate * self.args.seconds;
         let mut ticks = tokio::time::interval(Duration::from_micros(1_000_000 / self.args.rate));
         let usage = Usage::now();
@@ -235,9 +273,7 @@ impl Bench<'_> {
         for task in 0..tasks {
             ticks.tick().await;
             let due_at = wall_us() / 1_000 + 2_000;
-            sends.push(tokio::spawn(
-                self.node.producer().produce(self.message(self.args.warm_up + task, due_at)),
-            ));
+            sends.push(tokio::spawn(self.node.producer().produce(self.message(first + task, due_at))));
         }
         for sent in sends {
             sent.await?.context("a record")?;
@@ -247,7 +283,10 @@ impl Bench<'_> {
     }
 
     fn message(&self, task: u64, due_at_ms: i64) -> Message {
-        let queue = task % self.args.queues;
+        self.message_of(task % self.args.queues, task, due_at_ms)
+    }
+
+    fn message_of(&self, queue: u64, task: u64, due_at_ms: i64) -> Message {
         Message {
             target: Target::Topic(Topic::Schedule),
             partition: None,
