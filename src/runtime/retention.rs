@@ -15,6 +15,8 @@ use super::Service;
 
 /// Time between rounds, at most; a round reads all partition keys.
 const EVERY_MAX: Duration = Duration::from_hours(6);
+/// From the start to the first round, at most: an instance may be restarted more often than rounds come.
+const FIRST: Duration = Duration::from_mins(10);
 /// The same at least.
 const EVERY_MIN: Duration = Duration::from_secs(1);
 /// Rounds within the time that history is kept.
@@ -28,8 +30,10 @@ const TASKS_AT_ONCE: usize = 200;
 pub(super) async fn follow(service: Service) {
     let history = Duration::from_millis(service.shared.options.history_ms);
     let every = (history / ROUNDS).clamp(EVERY_MIN, EVERY_MAX);
+    let mut wait = every.min(FIRST);
     loop {
-        tokio::time::sleep(every).await;
+        tokio::time::sleep(wait).await;
+        wait = every;
         let before = service.clock().now().wall.plus_ms(-(history.as_millis() as i64));
         match round(&service, before).await {
             Ok(done) if done.buckets > 0 => {
@@ -60,9 +64,15 @@ async fn round(service: &Service, before: Wall) -> Result<Done, Error> {
     for stretch in store.stretches(before).await? {
         let Some(applied_to) = may_forget(service, stretch).await else { continue };
         let sweep = Sweep { store: store.clone(), stretch, before, applied_to };
-        match sweep.run().await? {
-            None => done.kept += 1,
-            Some(tasks) => {
+        match sweep.run().await {
+            // Other buckets do not wait for one that a person has to look at.
+            Err(error @ Error::Corrupt(_)) => {
+                tracing::warn!(%error, ?stretch, "a bucket of history stays: it cannot be read");
+                done.kept += 1;
+            }
+            Err(error) => return Err(error),
+            Ok(None) => done.kept += 1,
+            Ok(Some(tasks)) => {
                 done.buckets += 1;
                 done.tasks += tasks;
                 service.shared.metrics.history_forgotten(tasks);
