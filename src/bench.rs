@@ -6,6 +6,7 @@
 //! well as it can be, with no scheduler in between. Numbers of one machine compare only within one run.
 
 mod ceiling;
+mod list;
 mod measure;
 mod report;
 mod scenario;
@@ -78,6 +79,8 @@ pub enum Scenario {
     Redrive,
     /// `steady` twice: as it is, and with `--tasks` tasks behind the head of one queue that waits at a gate.
     Blocked,
+    /// The 50 newest and the 50 oldest tasks of one queue, over HTTP, with `--tasks` tasks of it in the store.
+    List,
 }
 
 impl Scenario {
@@ -91,6 +94,7 @@ impl Scenario {
             Scenario::Pending => "pending",
             Scenario::Redrive => "redrive",
             Scenario::Blocked => "blocked",
+            Scenario::List => "list",
         }
     }
 }

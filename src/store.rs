@@ -143,6 +143,10 @@ pub trait Store: Send + Sync + 'static {
     /// Rows of places `from <= place < to`, about `rows_max` of them but never part of a place.
     fn slice(&self, shard: Shard, from: Place, to: Place, rows_max: usize) -> Answer<Slice>;
 
+    /// The same from the end: the newest place first, the rows of a place in their order. `next` is the place before which it
+    /// goes on.
+    fn slice_back(&self, shard: Shard, from: Place, to: Place, rows_max: usize) -> Answer<Slice>;
+
     /// All rows of one place.
     fn facts(&self, shard: Shard, place: Place) -> Answer<Vec<FactRow>>;
 

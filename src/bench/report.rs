@@ -24,10 +24,16 @@ pub struct Report {
     /// The first by the second.
     pub ratio_to_ceiling: Option<f64>,
     /// From a task's ready time to its handler's call, in milliseconds.
-    pub lateness_ms: Lateness,
+    pub lateness_ms: Percentiles,
     /// The same before the queue was blocked, in `blocked`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub lateness_before_ms: Option<Lateness>,
+    pub lateness_before_ms: Option<Percentiles>,
+    /// The 50 newest tasks of a queue over HTTP, in `list`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub list_newest_ms: Option<Percentiles>,
+    /// The 50 oldest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub list_oldest_ms: Option<Percentiles>,
     /// Processor time of this process per task, in microseconds: node, producer, handler and clients of log and store.
     pub cpu_us_per_task: f64,
     /// Resident memory at the end, once settled, in MiB.
@@ -42,14 +48,14 @@ pub struct Report {
     pub commit: String,
 }
 
-/// Percentiles of lateness, in milliseconds.
+/// Percentiles, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct Lateness {
-    /// Half of the tasks are no later.
+pub struct Percentiles {
+    /// Half of all.
     pub p50: f64,
-    /// 99 of 100 are no later.
+    /// 99 of 100.
     pub p99: f64,
-    /// The latest.
+    /// The longest.
     pub max: f64,
 }
 
@@ -69,11 +75,15 @@ impl Report {
             lines.push(("raw ceiling/s", number(ceiling)));
             lines.push(("ratio", format!("{ratio:.3}")));
         }
-        let late = self.lateness_ms;
-        lines.push(("lateness ms", format!("p50 {:.2}  p99 {:.2}  max {:.2}", late.p50, late.p99, late.max)));
-        if let Some(before) = self.lateness_before_ms {
-            let text = format!("p50 {:.2}  p99 {:.2}  max {:.2}", before.p50, before.p99, before.max);
-            lines.push(("  not blocked", text));
+        let times = [
+            ("lateness ms", Some(self.lateness_ms)),
+            ("  not blocked", self.lateness_before_ms),
+            ("newest 50 ms", self.list_newest_ms),
+            ("oldest 50 ms", self.list_oldest_ms),
+        ];
+        for (name, times) in times {
+            let text = |t: Percentiles| format!("p50 {:.2}  p99 {:.2}  max {:.2}", t.p50, t.p99, t.max);
+            lines.extend(times.map(|times| (name, text(times))));
         }
         lines.push(("cpu µs/task", number(self.cpu_us_per_task)));
         lines.push((

@@ -22,8 +22,8 @@ use crate::node::Node;
 use crate::runtime::gates::Author;
 
 use super::ceiling::{self, Load};
-use super::measure::{Usage, at_share, fsync_ms, rss_mb, rss_peak_mb, settled_rss_mb};
-use super::report::{Lateness, Report};
+use super::measure::{Usage, fsync_ms, rss_mb, rss_peak_mb, settled_rss_mb};
+use super::report::{Percentiles, Report};
 use super::sink::Sink;
 use super::site::Site;
 use super::{Args, Scenario};
@@ -54,11 +54,11 @@ impl Seen {
     }
 }
 
-struct Bench<'a> {
-    args: &'a Args,
-    node: Node,
+pub(super) struct Bench<'a> {
+    pub(super) args: &'a Args,
+    pub(super) node: Node,
     seen: Arc<Seen>,
-    bar: ProgressBar,
+    pub(super) bar: ProgressBar,
 }
 
 pub(super) async fn run(args: &Args, site: &Site) -> anyhow::Result<Report> {
@@ -126,14 +126,20 @@ impl Bench<'_> {
             Scenario::Steady => self.steady().await?,
             Scenario::Redrive => self.redrive().await?,
             Scenario::Blocked => self.blocked().await?,
+            Scenario::List => {
+                let Load { from, spread_ms, .. } = self.load();
+                self.list(from, spread_ms).await?
+            }
         };
         report.cpu_us_per_task = usage.cpu_us() / report.tasks.max(1) as f64;
         report.rss_peak_mb = rss_peak_mb();
         report.rss_mb = settled_rss_mb().await;
         report.rss_above_idle_mb = report.rss_mb - idle_mb;
         report.lateness_ms = self.lateness();
-        let has_ceiling =
-            !matches!(self.args.scenario, Scenario::Steady | Scenario::Redrive | Scenario::Blocked);
+        let has_ceiling = matches!(
+            self.args.scenario,
+            Scenario::Pipeline | Scenario::Http | Scenario::Ingest | Scenario::Pending
+        );
         if has_ceiling && !self.args.no_ceiling {
             self.bar.set_message("ceiling");
             let ceiling = ceiling::measure(site, &self.node, self.load()).await?;
@@ -143,7 +149,7 @@ impl Bench<'_> {
         report.fsync_ms = site.dir.as_deref().map(fsync_ms).transpose()?;
         report.site = site.word().to_owned();
         report.scenario = self.args.scenario.word().to_owned();
-        report.queues = self.args.queues;
+        report.queues = if self.args.scenario == Scenario::List { 1 } else { self.args.queues };
         report.shards = self.args.shards;
         report.commit = option_env!("DUELINE_COMMIT").unwrap_or(env!("CARGO_PKG_VERSION")).to_owned();
         self.bar.finish_and_clear();
@@ -158,7 +164,7 @@ impl Bench<'_> {
             | Scenario::Steady
             | Scenario::Redrive
             | Scenario::Blocked => (now, 0),
-            Scenario::Ingest | Scenario::Pending => (now.plus_ms(FAR_MS), HOUR_MS),
+            Scenario::Ingest | Scenario::Pending | Scenario::List => (now.plus_ms(FAR_MS), HOUR_MS),
         };
         Load { tasks: self.args.tasks, shards: self.args.shards, from, spread_ms }
     }
@@ -364,10 +370,9 @@ impl Bench<'_> {
         }
     }
 
-    fn lateness(&self) -> Lateness {
-        let mut late = std::mem::take(&mut *self.seen.late_us.lock().unwrap_or_else(PoisonError::into_inner));
-        late.sort_unstable();
-        Lateness { p50: at_share(&late, 0.5), p99: at_share(&late, 0.99), max: at_share(&late, 1.0) }
+    fn lateness(&self) -> Percentiles {
+        let mut late = self.seen.late_us.lock().unwrap_or_else(PoisonError::into_inner);
+        Percentiles::of(std::mem::take(&mut late))
     }
 }
 

@@ -24,6 +24,7 @@ mod retention;
 mod session;
 mod singles;
 mod slice;
+mod slice_back;
 mod statements;
 mod write;
 
@@ -70,6 +71,14 @@ struct Layout {
 impl Layout {
     fn bucket_of(self, place: Place) -> i64 {
         place.ready_at.0.div_euclid(self.bucket_ms)
+    }
+
+    /// The bucket of the places right before this one.
+    fn bucket_before(self, place: Place) -> i64 {
+        match place == Place::start_of(place.ready_at) {
+            true => place.ready_at.0.saturating_sub(1).div_euclid(self.bucket_ms),
+            false => self.bucket_of(place),
+        }
     }
 
     fn sub_of(self, place: Place) -> i32 {
@@ -159,6 +168,10 @@ impl Store for Cassandra {
 
     fn slice(&self, shard: Shard, from: Place, to: Place, rows_max: usize) -> Answer<Slice> {
         answer!(self, shared => slice::slice(&shared, shard, from, to, rows_max))
+    }
+
+    fn slice_back(&self, shard: Shard, from: Place, to: Place, rows_max: usize) -> Answer<Slice> {
+        answer!(self, shared => slice_back::slice_back(&shared, shard, from, to, rows_max))
     }
 
     fn facts(&self, shard: Shard, place: Place) -> Answer<Vec<FactRow>> {

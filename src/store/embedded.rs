@@ -178,6 +178,10 @@ impl Store for EmbeddedStore {
         self.read(move |tables| read::slice(tables, shard, from, to, rows_max))
     }
 
+    fn slice_back(&self, shard: Shard, from: Place, to: Place, rows_max: usize) -> Answer<Slice> {
+        self.read(move |tables| read::slice_back(tables, shard, from, to, rows_max))
+    }
+
     fn facts(&self, shard: Shard, place: Place) -> Answer<Vec<FactRow>> {
         self.read_here(move |tables| read::facts(tables, shard, place))
     }

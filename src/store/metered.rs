@@ -54,6 +54,10 @@ impl Store for Metered {
         self.timed(StoreOp::Slice, self.inner.slice(shard, from, to, rows_max))
     }
 
+    fn slice_back(&self, shard: Shard, from: Place, to: Place, rows_max: usize) -> Answer<Slice> {
+        self.timed(StoreOp::Slice, self.inner.slice_back(shard, from, to, rows_max))
+    }
+
     fn facts(&self, shard: Shard, place: Place) -> Answer<Vec<FactRow>> {
         self.timed(StoreOp::Facts, self.inner.facts(shard, place))
     }

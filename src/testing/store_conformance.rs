@@ -118,7 +118,7 @@ impl Case {
         ok("write", self.store.write(Arc::from(rows)).await);
     }
 
-    /// All rows of `from <= place < to`, read in pages of about `page` rows, and the number of pages.
+    /// All rows of `from <= place < to`, read in pages of about `page` rows, and the number of pages; read from the end too.
     async fn pages(&self, shard: Shard, from: Place, to: Place, page: usize) -> (Vec<FactRow>, usize) {
         let (mut rows, mut at, mut count) = (Vec::new(), from, 0);
         loop {
@@ -129,13 +129,37 @@ impl Case {
                 assert_eq!(row.shard, shard);
             }
             rows.extend(slice.rows);
-            let Some(next) = slice.next else { return (rows, count) };
+            let Some(next) = slice.next else { break };
             assert!(next > at, "the next place {next:?} does not lie after {at:?}");
             assert!(next < to, "nothing is left at {next:?} of a range that ends at {to:?}");
             let last = rows.last().map(|row: &FactRow| row.place);
             assert!(last < Some(next), "place {last:?} is cut by the next page at {next:?}");
             at = next;
         }
+        let (back, count_back) = self.pages_back(shard, from, to, page).await;
+        same("from the end", &back, &rows);
+        assert!(count_back <= 2 * count + 2, "{count_back} pages back, {count} pages forth");
+        (rows, count)
+    }
+
+    /// The same read from the end, put in order.
+    async fn pages_back(&self, shard: Shard, from: Place, to: Place, page: usize) -> (Vec<FactRow>, usize) {
+        let (mut places, mut at, mut count) = (Vec::new(), to, 0);
+        loop {
+            let slice = ok("slice back", self.store.slice_back(shard, from, at, page).await);
+            count += 1;
+            for rows in slice.rows.chunk_by(|one, next| one.place == next.place) {
+                let place = rows[0].place;
+                assert!(place >= from && place < at, "{place:?} outside of {from:?} .. {at:?}");
+                places.push((place, rows.to_vec()));
+            }
+            let Some(next) = slice.next else { break };
+            assert!(next < at, "the next place {next:?} does not lie before {at:?}");
+            assert!(next > from, "nothing is left before {next:?} of a range that begins at {from:?}");
+            at = next;
+        }
+        assert!(places.is_sorted_by(|one, next| one.0 > next.0), "not the newest place first");
+        (places.into_iter().rev().flat_map(|(_, rows)| rows).collect(), count)
     }
 }
 

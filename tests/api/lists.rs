@@ -41,9 +41,18 @@ async fn tasks_of_all_shards_are_listed_by_time_whatever_the_page() {
     let all = listed(&dev, "", 1_000).await;
     let due: Vec<&str> = all.iter().map(|task| task["due_at"].as_str().expect("a time")).collect();
     assert!(due.len() == 120 && due.is_sorted(), "{due:?}");
+    let last = all[119]["due_at"].as_str().expect("a time");
+    let end = jiff::Timestamp::from_millisecond(hour + 3_600_000).expect("a time");
+    let mut back = names(&all);
+    back.reverse();
     for page_size in [1, 7, 50] {
         assert_eq!(names(&listed(&dev, "", page_size).await), names(&all), "{page_size}");
+        let newest = listed(&dev, &format!("&order=newest&to={end}"), page_size).await;
+        assert_eq!(names(&newest), back, "{page_size} from the end");
     }
+    let before_last = listed(&dev, &format!("&order=newest&to={last}&queue=q3"), 4).await;
+    assert!(before_last.len() == 11 && before_last[0]["due_at"].as_str() < Some(last), "{before_last:?}");
+    assert_eq!(listed(&dev, "&order=newest", 7).await.len(), 0, "nothing was due until now");
     let (from, to) =
         (all[20]["due_at"].as_str().expect("a time"), all[60]["due_at"].as_str().expect("a time"));
     let part = listed(&dev, &format!("&from={from}&to={to}"), 9).await;
@@ -51,8 +60,14 @@ async fn tasks_of_all_shards_are_listed_by_time_whatever_the_page() {
     assert_eq!(listed(&dev, "&queue=q3", 5).await.len(), 12);
     let page = dev.get("/v1/tasks?page_size=1").await.json;
     let token = page["next_page_token"].as_str().expect("more");
-    let other = dev.get(&format!("/v1/tasks?from={from}&page_token={token}")).await;
-    assert_eq!(other.problem(), (400, "invalid_parameter"));
+    for wrong in [
+        format!("from={from}&page_token={token}"),
+        format!("order=newest&page_token={token}"),
+        "order=up".to_owned(),
+    ] {
+        let other = dev.get(&format!("/v1/tasks?{wrong}")).await;
+        assert_eq!(other.problem(), (400, "invalid_parameter"), "{wrong}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -105,6 +120,9 @@ async fn a_list_says_when_it_looked_and_looks_further_for_one_queue() {
     let red = dev.cli(&["task", "list", "--queue", "w", "--collection", "red"]);
     assert!(red.out.lines().count() == 1 && red.out.contains("one"), "{red:?}");
     assert!(red.err.starts_with("tasks ready from ") && red.err.contains("\nstate "), "{red:?}");
+    let newest = dev.cli(&["task", "list", "--queue", "w", "--newest", "--to", "9999-01-01T00:00:00Z"]);
+    let lines: Vec<&str> = newest.out.lines().collect();
+    assert!(lines.len() == 2 && lines[0].contains("two") && lines[1].contains("one"), "{newest:?}");
     let first = dev.cli(&["task", "list", "--queue", "w", "--page-size", "1", "-o", "jsonl"]);
     let (_, rest) = first.err.split_once("--page-token ").expect("a token");
     let token = rest.split_whitespace().next().expect("a token");

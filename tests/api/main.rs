@@ -6,6 +6,7 @@
 mod batches;
 mod callbacks;
 mod cli;
+mod control;
 mod dead_letters;
 mod dev;
 mod explain;
@@ -22,6 +23,8 @@ mod serve;
 mod sink;
 mod stop;
 mod tasks;
+#[path = "../walk/mod.rs"]
+mod walk;
 
 use std::time::{Duration, Instant};
 

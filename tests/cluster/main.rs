@@ -12,6 +12,7 @@ mod cancels;
 mod checker;
 mod client;
 mod clock;
+mod control;
 mod dead;
 mod gates;
 mod instance;
@@ -27,3 +28,5 @@ mod survive;
 mod told;
 mod topic;
 mod twins;
+#[path = "../walk/mod.rs"]
+mod walk;

@@ -24,9 +24,12 @@ pub(in crate::cli) struct Args {
     /// Ready at or after, RFC 3339. Default: a day ago, of one queue a week ago.
     #[arg(long, value_name = "TIME")]
     from: Option<String>,
-    /// Ready before, RFC 3339. Default: in a day, of one queue in a week.
+    /// Ready before, RFC 3339. Default: in a day, of one queue in a week; with --newest now.
     #[arg(long, value_name = "TIME")]
     to: Option<String>,
+    /// The newest first, by the time they were ready.
+    #[arg(long)]
+    newest: bool,
     /// Tasks of one page.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1000))]
     page_size: u64,
@@ -66,6 +69,7 @@ pub(super) async fn run(client: &Client, format: Format, wanted: Args) -> anyhow
         ("collection", wanted.collection),
         ("from", wanted.from),
         ("to", wanted.to),
+        ("order", wanted.newest.then(|| "newest".to_owned())),
     ];
     let mut query: Vec<(&str, String)> =
         given.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();

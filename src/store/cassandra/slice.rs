@@ -1,8 +1,10 @@
-//! Reads of `due`: bucket by bucket, in order, whole places only.
+//! Reads of `due`: bucket by bucket, in order, whole places only. Back from the end: `slice_back`.
 //!
 //! Empty buckets are probed in windows that double while nothing is found, so that a month of them takes seconds;
 //! a window that finds rows reads a share of the wanted rows from each of its buckets, so that it never holds many
 //! more rows than were asked for. Where a bucket holds more than its share, reading goes on at the place it got to.
+
+use std::cmp::Reverse;
 
 use futures::future::try_join_all;
 
@@ -14,9 +16,9 @@ use crate::store::{Error, Slice};
 use crate::wire::row as codec;
 
 /// Partitions probed at once.
-const WINDOW_MAX: usize = 128;
+pub(super) const WINDOW_MAX: usize = 128;
 /// Rows that every bucket of a window is asked for at least.
-const SHARE_ROWS_MIN: usize = 16;
+pub(super) const SHARE_ROWS_MIN: usize = 16;
 /// A range of more partitions than this is not probed one by one: the table's partitions are listed instead.
 const PROBES_MAX: i64 = 50_000;
 /// Partition keys of one page when they are listed.
@@ -36,14 +38,14 @@ pub(super) async fn slice(
     let layout = shared.layout().await?;
     let rows_max = rows_max.max(1);
     let buckets = Buckets::of_range(shared, layout, shard, from, to).await?;
-    let reader = Reader { shared, layout, shard, to };
+    let reader = Reader { shared, layout, shard, order: Order::OldestFirst };
     let window_max = (WINDOW_MAX / layout.subs as usize).max(1);
     let (mut found, mut at, mut width) = (Vec::new(), from, 1);
     while found.len() < rows_max {
         let window = buckets.window(layout.bucket_of(at), width);
         let Some(last) = window.last() else { return Ok(cut(found, rows_max, None)) };
         let share = ((rows_max - found.len()) / window.len()).max(SHARE_ROWS_MIN);
-        let parts = try_join_all(window.iter().map(|bucket| reader.bucket(*bucket, at, share))).await?;
+        let parts = try_join_all(window.iter().map(|bucket| reader.bucket(*bucket, (at, to), share))).await?;
         let nothing = parts.iter().all(|part| part.rows.is_empty());
         width = if nothing { (width * 2).min(window_max) } else { (width / 2).max(1) };
         at = start_of(layout, *last + 1);
@@ -61,13 +63,14 @@ pub(super) async fn slice(
 /// All rows of one place.
 pub(super) async fn facts(shared: &Shared, shard: Shard, place: Place) -> Result<Vec<FactRow>, Error> {
     let layout = shared.layout().await?;
-    let to = Place { version: Version(place.version.0.saturating_add(1)), ..place };
-    let reader = Reader { shared, layout, shard, to };
-    let part = reader.partition(layout.bucket_of(place), layout.sub_of(place), place, usize::MAX).await?;
+    let to = place.next();
+    let reader = Reader { shared, layout, shard, order: Order::OldestFirst };
+    let (bucket, sub) = (layout.bucket_of(place), layout.sub_of(place));
+    let part = reader.partition(bucket, sub, (place, to), usize::MAX).await?;
     Ok(part.rows)
 }
 
-fn start_of(layout: Layout, bucket: i64) -> Place {
+pub(super) fn start_of(layout: Layout, bucket: i64) -> Place {
     Place::start_of(Wall(bucket.saturating_mul(layout.bucket_ms)))
 }
 
@@ -81,15 +84,15 @@ fn cut(mut rows: Vec<FactRow>, rows_max: usize, next: Option<Place>) -> Slice {
 }
 
 /// The buckets of a range that may hold rows, in order.
-enum Buckets {
-    /// All up to this one.
-    UpTo(i64),
+pub(super) enum Buckets {
+    /// All from one to another.
+    All(i64, i64),
     /// Those that were found.
     Listed(Vec<i64>),
 }
 
 impl Buckets {
-    async fn of_range(
+    pub(super) async fn of_range(
         shared: &Shared,
         layout: Layout,
         shard: Shard,
@@ -98,7 +101,7 @@ impl Buckets {
     ) -> Result<Buckets, Error> {
         let (first, last) = (layout.bucket_of(from), layout.bucket_of(to));
         if (last - first).saturating_mul(i64::from(layout.subs)) <= PROBES_MAX {
-            return Ok(Buckets::UpTo(last));
+            return Ok(Buckets::All(first, last));
         }
         let mut statement = shared.statements.due_partitions.clone();
         statement.set_page_size(LIST_PAGE_ROWS);
@@ -118,46 +121,88 @@ impl Buckets {
     /// The next `width` buckets from `first` on.
     fn window(&self, first: i64, width: usize) -> Vec<i64> {
         match self {
-            Buckets::UpTo(last) => (first..=*last).take(width).collect(),
+            Buckets::All(_, last) => (first..=*last).take(width).collect(),
             Buckets::Listed(found) => {
                 found[found.partition_point(|bucket| *bucket < first)..].iter().take(width).copied().collect()
             }
         }
     }
+
+    /// The next `width` buckets from `last` downwards.
+    pub(super) fn window_back(&self, last: i64, width: usize) -> Vec<i64> {
+        match self {
+            Buckets::All(first, _) => (*first..=last).rev().take(width).collect(),
+            Buckets::Listed(found) => {
+                let up_to = found.partition_point(|bucket| *bucket <= last);
+                found[..up_to].iter().rev().take(width).copied().collect()
+            }
+        }
+    }
 }
 
-/// Rows of a partition or bucket; all of it unless it stops before a place.
-struct Part {
-    rows: Vec<FactRow>,
-    stop: Option<Place>,
+/// In which order rows are read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    OldestFirst,
+    NewestFirst,
 }
 
-struct Reader<'a> {
-    shared: &'a Shared,
-    layout: Layout,
-    shard: Shard,
-    to: Place,
+/// Rows of a partition or bucket, in order: all of them unless it stops, oldest first before a place, newest first after
+/// one.
+pub(super) struct Part {
+    pub(super) rows: Vec<FactRow>,
+    pub(super) stop: Option<Place>,
+}
+
+pub(super) struct Reader<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) layout: Layout,
+    pub(super) shard: Shard,
+    pub(super) order: Order,
 }
 
 impl Reader<'_> {
-    /// Rows of one bucket from `from` on: about `share` of each of its partitions, merged in order.
-    async fn bucket(&self, bucket: i64, from: Place, share: usize) -> Result<Part, Error> {
-        let partitions = (0..self.layout.subs as i32).map(|sub| self.partition(bucket, sub, from, share));
+    /// Rows of one bucket within a range: about `share` of each of its partitions, merged in order.
+    pub(super) async fn bucket(
+        &self,
+        bucket: i64,
+        range: (Place, Place),
+        share: usize,
+    ) -> Result<Part, Error> {
+        let partitions = (0..self.layout.subs as i32).map(|sub| self.partition(bucket, sub, range, share));
         let mut parts = try_join_all(partitions).await?;
         if parts.len() == 1 {
             return Ok(parts.remove(0));
         }
-        let stop = parts.iter().filter_map(|part| part.stop).min();
+        let stops = parts.iter().filter_map(|part| part.stop);
+        let stop = if self.is_back() { stops.max() } else { stops.min() };
         let mut rows: Vec<FactRow> = parts.into_iter().flat_map(|part| part.rows).collect();
-        rows.retain(|row| stop.is_none_or(|stop| row.place < stop));
         // Stable: the rows of one place come from one partition and keep its order.
-        rows.sort_by_key(|row| row.place);
+        if self.is_back() {
+            rows.retain(|row| stop.is_none_or(|stop| row.place >= stop));
+            rows.sort_by_key(|row| Reverse(row.place));
+        } else {
+            rows.retain(|row| stop.is_none_or(|stop| row.place < stop));
+            rows.sort_by_key(|row| row.place);
+        }
         Ok(Part { rows, stop })
     }
 
-    /// Rows of one partition from `from` on; when there are more than `share`, it stops at the end of a place.
-    async fn partition(&self, bucket: i64, sub: i32, from: Place, share: usize) -> Result<Part, Error> {
-        let mut statement = self.shared.statements.due_range.clone();
+    fn is_back(&self) -> bool {
+        self.order == Order::NewestFirst
+    }
+
+    /// Rows of one partition within a range; when there are more than `share`, it stops at the end of a place.
+    async fn partition(
+        &self,
+        bucket: i64,
+        sub: i32,
+        (from, to): (Place, Place),
+        share: usize,
+    ) -> Result<Part, Error> {
+        let statements = &self.shared.statements;
+        let mut statement =
+            if self.is_back() { &statements.due_range_back } else { &statements.due_range }.clone();
         statement.set_page_size(i32::try_from(share).unwrap_or(PAGE_ROWS).min(PAGE_ROWS - 1) + 1);
         let values = (
             shard_column(self.shard),
@@ -165,24 +210,30 @@ impl Reader<'_> {
             sub,
             from.ready_at.0,
             number_column(from.version.0)?,
-            self.to.ready_at.0,
-            number_column(self.to.version.0)?,
+            to.ready_at.0,
+            number_column(to.version.0)?,
         );
         let _permit = self.shared.permit().await?;
         let mut pages = Pages::new(self.shared, &statement, values);
         let mut found: Vec<FactRow> = Vec::new();
+        let mut stop = None;
         while let Some(page) = pages.next().await? {
             for columns in rows::<Columns<'_>>("due", &page)? {
                 found.push(self.decode(columns)?);
             }
             let Some(last) = found.last().map(|row| row.place) else { continue };
-            let whole = found.partition_point(|row| row.place < last);
+            let whole = found.partition_point(|row| row.place != last);
             if pages.has_more() && found.len() > share && whole > 0 {
                 found.truncate(whole);
-                return Ok(Part { rows: found, stop: Some(last) });
+                stop = Some(if self.is_back() { found[whole - 1].place } else { last });
+                break;
             }
         }
-        Ok(Part { rows: found, stop: None })
+        if self.is_back() {
+            // The rows of one place keep their order.
+            found.chunk_by_mut(|one, next| one.place == next.place).for_each(<[FactRow]>::reverse);
+        }
+        Ok(Part { rows: found, stop })
     }
 
     fn decode(&self, (ready_at, version, kind, epoch, seq, data): Columns<'_>) -> Result<FactRow, Error> {
@@ -226,10 +277,14 @@ mod tests {
 
     #[test]
     fn windows_go_on_where_the_last_one_ended() {
-        assert_eq!(Buckets::UpTo(9).window(7, 5), vec![7, 8, 9]);
-        assert_eq!(Buckets::UpTo(9).window(10, 5), Vec::<i64>::new());
+        assert_eq!(Buckets::All(0, 9).window(7, 5), vec![7, 8, 9]);
+        assert_eq!(Buckets::All(0, 9).window(10, 5), Vec::<i64>::new());
+        assert_eq!(Buckets::All(7, 9).window_back(8, 5), vec![8, 7]);
+        assert_eq!(Buckets::All(7, 9).window_back(6, 5), Vec::<i64>::new());
         let listed = Buckets::Listed(vec![1, 5, 70]);
         assert_eq!(listed.window(2, 5), vec![5, 70]);
         assert_eq!(listed.window(71, 5), Vec::<i64>::new());
+        assert_eq!(listed.window_back(69, 5), vec![5, 1]);
+        assert_eq!(listed.window_back(0, 5), Vec::<i64>::new());
     }
 }

@@ -17,6 +17,7 @@ const INSTANCE_TTL_S: u32 = 3_600;
 pub(super) struct Statements {
     pub(super) due_insert: PreparedStatement,
     pub(super) due_range: PreparedStatement,
+    pub(super) due_range_back: PreparedStatement,
     pub(super) due_partitions: PreparedStatement,
     pub(super) event_insert: PreparedStatement,
     pub(super) event_lookup: PreparedStatement,
@@ -71,6 +72,7 @@ impl Statements {
         Ok(Statements {
             due_insert: row(DUE_INSERT).await?,
             due_range: row(DUE_RANGE).await?,
+            due_range_back: row(&format!("{DUE_RANGE} {NEWEST_FIRST}")).await?,
             due_partitions: row("SELECT DISTINCT shard, bucket, sub FROM {}.due").await?,
             event_insert: row("INSERT INTO {}.task_event (key, version, epoch, data) VALUES (?, ?, ?, ?)")
                 .await?,
@@ -131,6 +133,7 @@ const DUE_INSERT: &str = "INSERT INTO {}.due (shard, bucket, sub, ready_at, vers
      VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)";
 const DUE_RANGE: &str = "SELECT ready_at, version, kind, epoch, seq, data FROM {}.due \
      WHERE shard = ? AND bucket = ? AND sub = ? AND (ready_at, version) >= (?, ?) AND (ready_at, version) < (?, ?)";
+const NEWEST_FIRST: &str = "ORDER BY ready_at DESC, version DESC, kind DESC, epoch DESC, seq DESC";
 const EVENT_LOOKUP: &str = "SELECT key, version, epoch, data FROM {}.task_event \
      WHERE key IN ? AND version <= ? PER PARTITION LIMIT ?";
 const LATE_INSERT: &str =

@@ -112,6 +112,35 @@ pub(super) fn slice(
     Ok(slice)
 }
 
+/// Whole places from before `to` back to `from`, the newest first, until `rows_max` rows are reached.
+pub(super) fn slice_back(
+    tables: &Tables,
+    shard: Shard,
+    from: Place,
+    to: Place,
+    rows_max: usize,
+) -> Result<Slice, Failure> {
+    let mut slice = Slice::default();
+    if from >= to {
+        return Ok(slice);
+    }
+    let mut of_place: Vec<FactRow> = Vec::new();
+    for guard in tables.due.range(keys::place(shard, from)..keys::place(shard, to)).rev() {
+        let (key, data) = guard.into_inner().map_err(|e| Failure::of_read(&e))?;
+        let row = keys::fact_from(shard, &key, &data).map_err(|e| unreadable(&e))?;
+        if let Some(last) = of_place.last().map(|last| last.place).filter(|last| *last != row.place) {
+            slice.rows.extend(of_place.drain(..).rev());
+            if slice.rows.len() >= rows_max {
+                slice.next = Some(last);
+                return Ok(slice);
+            }
+        }
+        of_place.push(row);
+    }
+    slice.rows.extend(of_place.into_iter().rev());
+    Ok(slice)
+}
+
 /// All rows of one place.
 pub(super) fn facts(tables: &Tables, shard: Shard, place: Place) -> Result<Vec<FactRow>, Failure> {
     let mut rows = Vec::new();

@@ -1,0 +1,29 @@
+//! The walk through failure policy and control on real servers: two instances, asked in turn.
+
+use crate::servers::Turn;
+use crate::site::{Wanted, on_site};
+use crate::walk::{Place, Sink, handlers, policies, questions};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_point_of_control_holds_on_two_instances() {
+    let sink = Sink::start().await;
+    let more = handlers(&sink).leak();
+    on_site(Wanted { more, ..Wanted::named("control") }, Turn::Shared, |site| async move {
+        let instances = site.settled(&["first", "second"]).await;
+        let place = Place::new(instances.iter().map(|one| one.url.clone()).collect(), sink);
+        let at = &place;
+        futures::join!(
+            policies::outcomes_and_retries_are_on_record(at),
+            policies::a_head_blocks_is_parked_or_stops_its_queue(at),
+            policies::the_dead_are_listed_mended_redriven_and_purged(at),
+            policies::gates_pause_drop_and_end_and_are_on_record(at),
+            policies::slots_go_by_priority_and_limits_hold_up_their_own_only(at),
+            policies::what_is_past_is_closed_on_record(at),
+            questions::a_task_a_queue_and_a_handler_say_why(at),
+            questions::history_and_lists_tell_everything(at),
+            questions::many_are_cancelled_and_shifted_by_filter(at),
+            questions::what_makes_no_sense_is_refused_by_name(at),
+        );
+    })
+    .await;
+}
