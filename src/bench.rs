@@ -6,6 +6,7 @@
 //! well as it can be, with no scheduler in between. Numbers of one machine compare only within one run.
 
 mod ceiling;
+mod event;
 mod list;
 mod measure;
 mod report;
@@ -54,7 +55,11 @@ pub struct Args {
     /// Tasks due at once that `steady` and `blocked` run first and does not measure: servers that just started compile what they run.
     #[arg(long, default_value_t = 30_000, value_parser = clap::value_parser!(u64).range(0..=10_000_000))]
     pub warm_up: u64,
-    /// Gives the handler a rate and a breaker that hold nothing up: what limits cost.
+    /// Collections that the tasks belong to, queue by queue; 0 = none.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
+    pub collections: u64,
+    /// Gives the handler a rate, a quota and a breaker, and each collection a rate, a quota and slots, all of which
+    /// hold nothing up: what limits cost.
     #[arg(long)]
     pub limited: bool,
     /// Leaves the raw ceiling out.

@@ -212,6 +212,8 @@ pub struct Engine {
     /// Answers to tickets up to this one belong to an earlier life of the shard.
     life_began: u64,
     effects: VecDeque<Effect>,
+    /// Facts were taken since it went on last.
+    is_stirred: bool,
 }
 
 impl Engine {
@@ -247,12 +249,18 @@ impl Engine {
             tickets: 0,
             life_began: 0,
             effects: VecDeque::new(),
+            is_stirred: false,
             options,
         }
     }
 
-    /// Takes one fact. Effects that follow are then to be polled until there are none.
+    /// Takes one fact. Effects that follow are then to be polled until there are none; of several facts of everyday taken one
+    /// after the other they follow together, so that what they lead to is written together.
     pub fn handle(&mut self, now: Now, input: Input) {
+        let may_gather = may_gather(&input);
+        if !may_gather {
+            self.advance_if_stirred();
+        }
         self.now = now;
         match input {
             Input::Assigned { owner } => self.assigned(owner),
@@ -311,12 +319,24 @@ impl Engine {
                 self.gates_may_be_old();
             }
         }
-        self.advance();
+        self.is_stirred = true;
+        if !may_gather {
+            self.advance_if_stirred();
+        }
     }
 
     /// The next thing to do.
     pub fn poll_effect(&mut self) -> Option<Effect> {
+        if self.effects.is_empty() {
+            self.advance_if_stirred();
+        }
         self.effects.pop_front()
+    }
+
+    fn advance_if_stirred(&mut self) {
+        if std::mem::take(&mut self.is_stirred) {
+            self.advance();
+        }
     }
 
     /// When to come back with `Input::Tick`, by the boot clock.
@@ -429,4 +449,9 @@ impl Engine {
     fn epoch(&self) -> Epoch {
         self.ownership.epoch()
     }
+}
+
+/// Facts of everyday, of which many come at once: slots, and what became of calls, writes and task events.
+fn may_gather(input: &Input) -> bool {
+    matches!(input, Input::Slots(..) | Input::CallEnded(..) | Input::Written(..) | Input::Published(..))
 }

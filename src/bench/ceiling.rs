@@ -16,7 +16,7 @@ use crate::model::{
 };
 use crate::node::Node;
 
-use super::scenario::{content, event_text};
+use super::event::{content, event_text};
 use super::site::Site;
 
 /// Tasks that are written together: 32 in each of their shard's partitions.
@@ -65,7 +65,7 @@ async fn produce(producer: Arc<dyn Producer>, load: Load) -> anyhow::Result<()> 
             partition: Some((task % u64::from(load.shards)) as u32),
             key: Some(Bytes::from(format!("q-{}", task % 10_000))),
             headers: Vec::new(),
-            value: Some(event_text(task, task % 10_000, load.due_at(task), "noop")),
+            value: Some(event_text(task, task % 10_000, load.due_at(task), "noop", 0)),
         })
     });
     let mut sends = sends.buffer_unordered(4_096);

@@ -15,9 +15,10 @@ use crate::model::{
 use crate::server::Server;
 use crate::wire::time::format_time;
 
+use super::event::content;
 use super::measure::at_share;
 use super::report::{Percentiles, Report};
-use super::scenario::{Bench, content};
+use super::scenario::Bench;
 
 /// Writes under way at once.
 const WRITES_AT_ONCE: usize = 32;

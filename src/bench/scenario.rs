@@ -15,13 +15,13 @@ use crate::dispatch::registry::{Kind, Policy, Route};
 use crate::log::{Message, Target, Topic};
 use crate::model::Target as GateTarget;
 use crate::model::{
-    Batch, BatchFilter, BatchVerb, BreakerPolicy, Change, Gate, HandlerName, Misfire, OnConflict, OnDead,
-    OnFailure, Payload, QueueName, TaskContent, Wall,
+    Batch, BatchFilter, BatchVerb, BreakerPolicy, Change, Gate, HandlerName, QueueName, Wall,
 };
 use crate::node::Node;
 use crate::runtime::gates::Author;
 
 use super::ceiling::{self, Load};
+use super::event::event_text;
 use super::measure::{Usage, fsync_ms, rss_mb, rss_peak_mb, settled_rss_mb};
 use super::report::{Percentiles, Report};
 use super::sink::Sink;
@@ -87,8 +87,9 @@ fn policy(args: &Args) -> anyhow::Result<Policy> {
     if !args.limited {
         return Ok(policy);
     }
+    let plenty = Some("1000000/s".parse()?);
     let breaker = Some(BreakerPolicy { failures: 1_000, pause_ms: 1_000 });
-    Ok(Policy { rate: Some("1000000/s".parse()?), breaker, ..policy })
+    Ok(Policy { rate: plenty, intake: plenty, breaker, ..policy })
 }
 
 fn note(seen: &Seen, context: &Context) {
@@ -298,7 +299,7 @@ impl Bench<'_> {
             partition: None,
             key: Some(Bytes::from(format!("q-{queue}"))),
             headers: Vec::new(),
-            value: Some(event_text(task, queue, due_at_ms, self.handler())),
+            value: Some(event_text(task, queue, due_at_ms, self.handler(), self.args.collections)),
         }
     }
 
@@ -373,33 +374,5 @@ impl Bench<'_> {
     fn lateness(&self) -> Percentiles {
         let mut late = self.seen.late_us.lock().unwrap_or_else(PoisonError::into_inner);
         Percentiles::of(std::mem::take(&mut late))
-    }
-}
-
-/// A schedule event as a producer would write it, about 200 bytes.
-pub(super) fn event_text(task: u64, queue: u64, due_at_ms: i64, handler: &str) -> Bytes {
-    let due_at = crate::wire::time::format_time(Wall(due_at_ms));
-    Bytes::from(format!(
-        r#"{{"type":"schedule","queue":"q-{queue}","id":"t-{task}","due_at":"{due_at}","handler":"{handler}","payload":{{"task":{task},"user":"someone@example.org","note":"a payload of ordinary length"}}}}"#
-    ))
-}
-
-pub(super) fn content(handler: HandlerName) -> TaskContent {
-    TaskContent {
-        handler,
-        payload: Payload::Inline(Arc::from(&br#"{"task":1,"user":"someone@example.org"}"#[..])),
-        priority: 5,
-        collection: None,
-        timeout_ms: None,
-        expires_at: None,
-        misfire: Misfire::Run,
-        misfire_grace_ms: 0,
-        on_conflict: OnConflict::Replace,
-        on_dead: OnDead::Continue,
-        on_failure: OnFailure::Block,
-        retry: None,
-        labels: std::collections::BTreeMap::new(),
-        created_by: None,
-        traceparent: None,
     }
 }

@@ -7,6 +7,7 @@ use anyhow::Context as _;
 
 use crate::config::{Config, Dev};
 use crate::dispatch::registry::Route;
+use crate::model::CollectionLimit;
 use crate::node::Node;
 
 use super::Args;
@@ -24,6 +25,12 @@ impl Site {
         let dir = base.join(format!("dueline-{name}"));
         let mut config = Config::dev(&dir, std::net::SocketAddr::from(([127, 0, 0, 1], 7420)));
         config.topics.partitions = args.shards;
+        if args.limited {
+            let plenty = Some("1000000/s".parse()?);
+            let limit =
+                CollectionLimit { concurrency: Some(100_000), rate: plenty, weight: 1, intake: plenty };
+            config.collections.each_other = Some(limit);
+        }
         if let Some(given) = &given {
             config.limits = given.limits;
         }

@@ -60,6 +60,12 @@ impl Commit {
         self.progress.is_some()
     }
 
+    /// The watermark and the version that the durable row of this epoch names: events below it are applied, whoever comes next.
+    fn on_record(&self) -> Option<(Wall, Version)> {
+        let written_to = self.written_to.filter(|_| self.confirmed)?;
+        Some((self.written_watermark, Version::new(self.generation(), written_to)))
+    }
+
     /// Whether the first row of this epoch is durable.
     pub(super) fn is_confirmed(&self) -> bool {
         self.confirmed
@@ -130,6 +136,11 @@ impl Commit {
 }
 
 impl Engine {
+    /// What the durable progress row of a shard that runs says: its watermark, and the version below which all is applied.
+    pub fn progress_on_record(&self) -> Option<(Wall, Version)> {
+        self.commit.on_record().filter(|_| self.stage == Stage::Running)
+    }
+
     pub(super) fn progress_timeout(&self) -> Option<Boot> {
         let end = self.commit.end_read_at.filter(|_| self.commit.end_asked.is_none());
         self.progress_due().into_iter().chain(end).min()

@@ -99,7 +99,9 @@ pub(super) fn decide(event: &Event, known: &Known<'_>) -> Plan {
 fn is_repeat(event: &Event, known: &Known<'_>) -> bool {
     let Some(newest) = known.newest else { return false };
     let within = known.asked.0 - newest.appended.0 <= known.repeat_window_ms;
-    if event.event_id_hash.is_some() && event.event_id_hash == newest.event_id_hash && within {
+    // One that was refused for a quota may come in with the next try, under the same id.
+    let has_answer = newest.decision != Decision::OverQuota;
+    if has_answer && event.event_id_hash.is_some() && event.event_id_hash == newest.event_id_hash && within {
         return true;
     }
     let same_as_newest = newest.content_hash == event.content_hash && *newest.verb == *event.verb.word();

@@ -115,6 +115,8 @@ pub struct Pool {
     collection_limits: CollectionLimits,
     slots: BTreeMap<HandlerName, Slots>,
     collections: BTreeMap<Arc<str>, OfCollection>,
+    /// How many were left when those at rest were last forgotten.
+    tidied_to: usize,
     share: Share,
 }
 
@@ -127,6 +129,7 @@ impl Pool {
             collection_limits: CollectionLimits::default(),
             slots: BTreeMap::new(),
             collections: BTreeMap::new(),
+            tidied_to: 0,
             share: (0, 1),
         }
     }
@@ -152,13 +155,15 @@ impl Pool {
                 collection.bucket.fill(now, limit.and_then(|limit| limit.rate), self.share);
             }
             self.share = share;
+            self.slots.values_mut().for_each(|slots| slots.flows.all_back());
         }
     }
 
     /// A shard asks for slots: those granted at once.
     pub fn want(&mut self, now: Boot, shard: Shard, lane: &Lane, count: u32) -> Vec<Grant> {
         let (whose, class) = parts(lane);
-        self.slots_of(now, &lane.handler).flows.want(now, shard, whose, class, count);
+        let weight = self.limit_of_collection(whose).map_or(1, |limit| limit.weight);
+        self.slots_of(now, &lane.handler).flows.want(now, shard, (whose, weight), class, count);
         self.grant(now, &lane.handler)
     }
 
@@ -204,11 +209,10 @@ impl Pool {
                 Some(Holdup::Probe) => slots.breaker.next_probe(limit.breaker?),
                 Some(holdup) => holdup.until(),
                 None => {
-                    let lanes = slots.flows.waiting();
-                    let holdups = lanes.filter_map(|(whose, class)| {
-                        self.holdup_of_lane(now, limit, slots, whose, class)?.until()
-                    });
-                    holdups.min()
+                    let lanes = slots.flows.in_line();
+                    let holdups = lanes
+                        .filter_map(|(_, class)| self.holdup_of_class(now, limit, slots, class)?.until());
+                    holdups.chain(slots.flows.next_back()).min()
                 }
             }
         });
@@ -247,6 +251,11 @@ impl Pool {
     /// Slots of a handler that are taken.
     pub fn taken(&self, handler: &HandlerName) -> u32 {
         self.slots.get(handler).map_or(0, |slots| slots.taken)
+    }
+
+    /// Whether anybody waits for a slot.
+    pub fn is_any_wanted(&self) -> bool {
+        self.slots.values().any(|slots| !slots.flows.is_empty())
     }
 
     /// Whether anybody waits for a slot of a handler.
@@ -332,6 +341,7 @@ impl Pool {
         let slots = self.slots_of(now, &lane.handler);
         slots.taken = slots.taken.checked_sub(count).expect("no more slots come back than were taken");
         slots.taken_low -= if is_low { count } else { 0 };
+        slots.flows.back(&lane.collection);
         if let Some(collection) = lane.collection.as_ref().and_then(|name| self.collections.get_mut(name)) {
             collection.taken = collection.taken.saturating_sub(count);
         }
@@ -345,7 +355,10 @@ impl Pool {
             let waits = |slots: &Slots| slots.flows.has(whose);
             let others = self.slots.iter().filter(|(other, slots)| **other != lane.handler && waits(slots));
             let others: Vec<HandlerName> = others.map(|(other, _)| other.clone()).collect();
-            granted.extend(others.iter().flat_map(|other| self.grant(now, other)));
+            for other in &others {
+                self.slots_of(now, other).flows.back(whose);
+                granted.extend(self.grant(now, other));
+            }
         }
         granted
     }
@@ -375,14 +388,19 @@ impl Pool {
     }
 
     /// Who gets the next slot of a handler.
-    fn next(&self, now: Boot, limit: Limit, handler: &HandlerName) -> Option<(Whose, Class)> {
+    fn next(&mut self, now: Boot, limit: Limit, handler: &HandlerName) -> Option<(Whose, Class)> {
         let slots = self.slots.get(handler)?;
         if slots.flows.is_empty() || self.holdup_of_handler(now, limit, slots).is_some() {
             return None;
         }
-        let may = |whose: &Whose| self.holdup_of_collection(now, whose).is_none();
+        // Out of the pool while the rest of it is asked.
+        let mut flows = std::mem::take(&mut self.slots.get_mut(handler)?.flows);
+        let slots = &self.slots[handler];
+        let held_up = |whose: &Whose| self.holdup_of_collection(now, whose).map(Holdup::until);
         let may_class = |class| self.holdup_of_class(now, limit, slots, class).is_none();
-        slots.flows.next(may, may_class).map(|(whose, class)| (whose.clone(), class))
+        let next = flows.next(now, held_up, may_class);
+        self.slots.get_mut(handler)?.flows = flows;
+        next
     }
 
     fn take(&mut self, now: Boot, limit: Limit, handler: &HandlerName, whose: &Whose, class: Class) -> Shard {
@@ -396,7 +414,7 @@ impl Pool {
         slots.taken += 1;
         slots.taken_low += u32::from(is_low(limit, class.priority));
         if let (Some(name), Some(limit)) = (whose, of_collection) {
-            if self.collections.len() >= COLLECTIONS_KEPT {
+            if self.collections.len() >= COLLECTIONS_KEPT.max(2 * self.tidied_to) {
                 self.forget_collections(now);
             }
             let collection = self.collections.entry(name.clone());
@@ -405,9 +423,8 @@ impl Pool {
             collection.bucket.take(now, limit.rate, share);
             collection.taken += u32::from(!planted!(CollectionNotCounted));
         }
-        let weight = of_collection.map_or(1, |limit| limit.weight);
         let slots = self.slots.get_mut(handler).expect("somebody waits for it");
-        slots.flows.take(whose, class, weight)
+        slots.flows.take(whose, class)
     }
 
     /// Forgets collections of which nothing is known that a new one would not be: nothing taken, a call to begin with.
@@ -418,6 +435,7 @@ impl Pool {
             collection.taken > 0
                 || rate.is_some_and(|rate| collection.bucket.next(now, rate, share).is_some())
         });
+        self.tidied_to = self.collections.len();
     }
 }
 

@@ -1,12 +1,13 @@
 //! What may be forgotten of a task: decided here from its rows, carried out by `runtime::retention`.
 //!
 //! A bucket of `due` goes as a whole, when all its tasks are finished and nothing of them is younger than the history that is
-//! kept. Of a task's events those go that speak of it and of what was before it; while the newest of them is young, or says
-//! that the task is what its id stands for and young, the bucket stays.
+//! kept: neither a fact, nor the event that put it aside, nor, while its id stands for it, any event of it. Of a task's events
+//! those go that speak of it and of what was before it. What a later event takes over from it stays until that event is
+//! durably applied: whoever reads it again needs it.
 
 use crate::model::{EventRow, Fact, FactRow, Payload, Place, TaskKey, Version, Wall};
 
-use super::fold::{Next, fold};
+use super::fold::{Next, fold, marked_by};
 use super::load::LoadedTask;
 
 /// What the rows of one place say.
@@ -22,6 +23,8 @@ pub enum Aged {
         key: TaskKey,
         /// Its payload lies apart.
         has_payload: bool,
+        /// The last event that put it aside, if any did.
+        marked_by: Option<Version>,
     },
 }
 
@@ -50,17 +53,29 @@ pub fn aged(rows: &[FactRow], before: Wall, applied_to: Version) -> Aged {
     if !matches!(folded.next(), Next::Finished(_)) || rows.iter().any(is_young) {
         return Aged::Young;
     }
-    Aged::Old { key: task.key, has_payload: matches!(task.content.payload, Payload::Stored(_)) }
+    let has_payload = matches!(task.content.payload, Payload::Stored(_));
+    Aged::Old { key: task.key, has_payload, marked_by: marked_by(rows).max() }
 }
 
-/// What may go of the events of an old task at a place, by the newest of them.
-pub fn forget(place: Place, newest: Option<&EventRow>, before: Wall) -> Forget {
+/// What may go of the events of an old task at a place. `newest`: of its id; `mark`: the event that put it aside, where there
+/// is one; events below `applied_to` are durably applied.
+pub fn forget(
+    place: Place,
+    newest: Option<&EventRow>,
+    mark: Option<&EventRow>,
+    before: Wall,
+    applied_to: Version,
+) -> Forget {
     let Some(newest) = newest else { return Forget::Nothing };
-    let is_current = newest.current.is_none_or(|current| current.place == place);
-    match (is_current, newest.appended >= before) {
-        // The id stands for a later task: that one's bucket takes the rest with it.
-        (false, _) => Forget::UpTo(place.version),
-        (true, true) => Forget::Keep,
-        (true, false) => Forget::UpTo(newest.version),
+    if newest.version >= applied_to || mark.is_some_and(|mark| mark.appended >= before) {
+        return Forget::Keep;
+    }
+    match newest.current.filter(|current| current.place != place) {
+        // The id stands for another task: that one's bucket takes the rest with it.
+        Some(current) if current.place.version > place.version => Forget::UpTo(place.version),
+        // What lies here was rejected in the end, and its id stands for what was before it.
+        Some(_) => Forget::Nothing,
+        None if newest.appended >= before => Forget::Keep,
+        None => Forget::UpTo(newest.version),
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::{Aged, Forget, aged, forget};
-use crate::model::{FactRow, Place, Shard, TaskKey, Version, Wall};
+use crate::model::{EventRow, FactRow, Place, Shard, TaskKey, Version, Wall};
 use crate::store::{Error, Lookup, Store, Stretch};
 
 use super::Service;
@@ -23,6 +23,8 @@ const EVERY_MIN: Duration = Duration::from_secs(1);
 const ROUNDS: u32 = 20;
 /// Rows of one page.
 const PAGE_ROWS: usize = 2_000;
+/// After so many failures in a row the store is left alone.
+const FAILURES_IN_A_ROW: u32 = 5;
 /// Tasks looked up and forgotten at once.
 const TASKS_AT_ONCE: usize = 200;
 
@@ -45,7 +47,10 @@ pub(super) async fn follow(service: Service) {
                 );
             }
             Ok(_) => {}
-            Err(error) => tracing::warn!(%error, "history is not forgotten; tried again in the next round"),
+            Err(error) => {
+                tracing::warn!(%error, "not all history that is old was forgotten; tried again soon");
+                wait = every.min(FIRST);
+            }
         }
     }
 }
@@ -58,19 +63,24 @@ struct Done {
     kept: usize,
 }
 
+/// A round over all that is owned here. What fails for one bucket does not hold up the others.
 async fn round(service: &Service, before: Wall) -> Result<Done, Error> {
     let store = &service.shared.store;
-    let mut done = Done::default();
+    let (mut done, mut failed, mut in_a_row) = (Done::default(), None, 0);
     for stretch in store.stretches(before).await? {
         let Some(applied_to) = may_forget(service, stretch).await else { continue };
         let sweep = Sweep { store: store.clone(), stretch, before, applied_to };
         match sweep.run().await {
-            // Other buckets do not wait for one that a person has to look at.
-            Err(error @ Error::Corrupt(_)) => {
-                tracing::warn!(%error, ?stretch, "a bucket of history stays: it cannot be read");
+            Err(error) => {
+                tracing::warn!(%error, ?stretch, "a bucket of history stays");
+                let is_lasting = matches!(error, Error::Corrupt(_));
+                (failed, in_a_row) = (Some(error).filter(|_| !is_lasting).or(failed), in_a_row + 1);
                 done.kept += 1;
+                if in_a_row == FAILURES_IN_A_ROW {
+                    break;
+                }
+                continue;
             }
-            Err(error) => return Err(error),
             Ok(None) => done.kept += 1,
             Ok(Some(tasks)) => {
                 done.buckets += 1;
@@ -78,30 +88,26 @@ async fn round(service: &Service, before: Wall) -> Result<Done, Error> {
                 service.shared.metrics.history_forgotten(tasks);
             }
         }
+        in_a_row = 0;
     }
     for shard in service.shards() {
-        if owned(service, shard).await.is_some() {
+        if on_record(service, shard).await.is_some() {
             store.drop_dead_letters(shard, before).await?;
         }
     }
-    Ok(done)
+    failed.map_or(Ok(done), Err)
 }
 
 /// Up to which version events are applied, if the shard runs here and will place nothing in this stretch any more: it lies below its
 /// watermark.
 async fn may_forget(service: &Service, stretch: Stretch) -> Option<Version> {
-    let (watermark, applied_to) = owned(service, stretch.shard).await?;
+    let (watermark, applied_to) = on_record(service, stretch.shard).await?;
     (stretch.to <= watermark).then_some(applied_to)
 }
 
-async fn owned(service: &Service, shard: Shard) -> Option<(Wall, Version)> {
-    let boot = service.clock().now().boot;
-    let asked = service.ask(shard, move |engine| {
-        let view = engine.shard_view(boot);
-        (view.phase, view.watermark, Version::new(engine.generation(), engine.next_offset()))
-    });
-    let (phase, watermark, applied_to) = asked.await?;
-    (phase == "running").then_some((watermark, applied_to))
+/// By the durable row: an owner that comes next begins there.
+async fn on_record(service: &Service, shard: Shard) -> Option<(Wall, Version)> {
+    service.ask(shard, |engine| engine.progress_on_record()).await.flatten()
 }
 
 /// One bucket.
@@ -117,37 +123,42 @@ struct Old {
     place: Place,
     key: TaskKey,
     has_payload: bool,
+    marked_by: Option<Version>,
 }
+
+/// Tasks, of each the version up to which its events go.
+type Gone = Vec<(TaskKey, Version)>;
 
 impl Sweep {
     /// How many tasks were forgotten; `None` = the bucket stays for now.
     async fn run(&self) -> Result<Option<usize>, Error> {
-        // First whether all is old: nothing is forgotten of a bucket that stays for a task of its own.
-        let mut at = Some(self.first());
-        while let Some(from) = at {
-            let Some((_, next)) = self.page(from).await? else { return Ok(None) };
-            at = next;
+        // First whether all is old: nothing is forgotten of a bucket that stays.
+        if self.pass(false).await?.is_none() {
+            return Ok(None);
         }
-        let (mut tasks, mut payloads, mut stays) = (0, Vec::new(), false);
-        let mut at = Some(self.first());
+        let Some((tasks, payloads)) = self.pass(true).await? else { return Ok(None) };
+        self.store.drop_stretch(self.stretch, payloads).await?;
+        Ok(Some(tasks))
+    }
+
+    /// Goes through the bucket, and forgets its tasks' events if it is to: how many tasks there are, and which have payloads
+    /// apart. `None` = it ended at something that has to stay.
+    async fn pass(&self, forgets: bool) -> Result<Option<(usize, Vec<Place>)>, Error> {
+        let (mut tasks, mut payloads) = (0, Vec::new());
+        let mut at = Some(Place::start_of(self.stretch.from));
         while let Some(from) = at {
             let Some((old, next)) = self.page(from).await? else { return Ok(None) };
             for some in old.chunks(TASKS_AT_ONCE) {
-                stays |= self.forget(some).await?;
+                let Some(gone) = self.gone(some).await? else { return Ok(None) };
+                if forgets && !gone.is_empty() {
+                    self.store.forget(gone).await?;
+                }
             }
             tasks += old.len();
             payloads.extend(old.iter().filter(|old| old.has_payload).map(|old| old.place));
             at = next;
         }
-        if stays {
-            return Ok(None);
-        }
-        self.store.drop_stretch(self.stretch, payloads).await?;
-        Ok(Some(tasks))
-    }
-
-    fn first(&self) -> Place {
-        Place::start_of(self.stretch.from)
+        Ok(Some((tasks, payloads)))
     }
 
     /// The old tasks of a page, and where the next begins; `None` = one is not old.
@@ -159,30 +170,31 @@ impl Sweep {
             match aged(rows, self.before, self.applied_to) {
                 Aged::Young => return Ok(None),
                 Aged::Nothing => {}
-                Aged::Old { key, has_payload } => {
-                    found.push(Old { place: rows[0].place, key, has_payload });
+                Aged::Old { key, has_payload, marked_by } => {
+                    found.push(Old { place: rows[0].place, key, has_payload, marked_by });
                 }
             }
         }
         Ok(Some((found, slice.next)))
     }
 
-    /// Forgets the events of tasks; whether one of them has to stay.
-    async fn forget(&self, old: &[Old]) -> Result<bool, Error> {
-        let newest = |old: &Old| Lookup { key: old.key.clone(), first: Version::MAX, last: Version::MAX };
-        let found = self.store.lookup(old.iter().map(newest).collect()).await?;
+    /// Which events go with these tasks; `None` = one of them has to stay.
+    async fn gone(&self, old: &[Old]) -> Result<Option<Gone>, Error> {
+        let exactly = |old: &Old, version| Lookup { key: old.key.clone(), first: version, last: version };
+        let newest = old.iter().map(|old| exactly(old, Version::MAX));
+        let marks = old.iter().filter_map(|old| Some(exactly(old, old.marked_by?)));
+        let mut found = self.store.lookup(newest.chain(marks).collect()).await?.into_iter();
+        let newest: Vec<Vec<EventRow>> = found.by_ref().take(old.len()).collect();
         let mut gone = Vec::new();
-        let mut stays = false;
-        for (old, rows) in old.iter().zip(found) {
-            match forget(old.place, rows.first(), self.before) {
-                Forget::Keep => stays = true,
+        for (old, newest) in old.iter().zip(newest) {
+            let rows = old.marked_by.and_then(|_| found.next()).unwrap_or_default();
+            let mark = rows.iter().find(|row| Some(row.version) == old.marked_by);
+            match forget(old.place, newest.first(), mark, self.before, self.applied_to) {
+                Forget::Keep => return Ok(None),
                 Forget::Nothing => {}
                 Forget::UpTo(version) => gone.push((old.key.clone(), version)),
             }
         }
-        if !gone.is_empty() {
-            self.store.forget(gone).await?;
-        }
-        Ok(stays)
+        Ok(Some(gone))
     }
 }

@@ -109,7 +109,7 @@ impl Slots {
     fn grant(&self, shard: Shard, lane: &Lane, ask: impl FnOnce(&mut Pool, Boot) -> Vec<Grant>) -> u32 {
         let mut inner = self.lock();
         let grants = ask(&mut inner.pool, self.clock.now().boot);
-        if self.has_timed_limits {
+        if self.has_timed_limits && inner.pool.is_any_wanted() {
             self.waits.notify_one();
         }
         inner.send(shard, lane, grants)
@@ -168,6 +168,9 @@ async fn follow_share(service: &Service) {
     }
 }
 
+/// Least time between looks at what time allows: a rate makes up for more than that.
+const REST: Duration = Duration::from_millis(3);
+
 /// Grants what rates and breakers held up, when its time comes.
 async fn grant_in_time(slots: &Slots) {
     loop {
@@ -185,5 +188,6 @@ async fn grant_in_time(slots: &Slots) {
                 let _ = tokio::time::timeout(wait, slots.waits.notified()).await;
             }
         }
+        tokio::time::sleep(REST).await;
     }
 }

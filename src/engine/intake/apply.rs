@@ -149,8 +149,7 @@ impl Engine {
         {
             match &payload {
                 Ok(bytes) => {
-                    let bytes = bytes.clone().unwrap_or_else(|| Arc::from(&b"null"[..]));
-                    batch.payloads.insert(place, bytes);
+                    batch.payloads.insert(place, bytes.clone());
                     batch.waits_for = None;
                 }
                 Err(_) => batch.need_at = Some(now.plus_ms(RETRY_MS)),

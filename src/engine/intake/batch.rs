@@ -37,7 +37,7 @@ pub(super) struct Batch {
     /// The place waited for was stored after it was asked for: the answer may not know of it.
     pub(super) read_again: bool,
     pub(super) facts: BTreeMap<Place, Vec<FactRow>>,
-    pub(super) payloads: BTreeMap<Place, Arc<[u8]>>,
+    pub(super) payloads: BTreeMap<Place, Option<Arc<[u8]>>>,
     /// Large payloads of tasks with a lifted place: written before their marks, so that nothing is stopped for what the store
     /// does not take.
     lifted_payloads: Vec<Row>,

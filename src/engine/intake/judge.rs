@@ -60,11 +60,13 @@ impl Engine {
         if let Some(task) = plan.task.as_mut().filter(|task| task.content.is_none()) {
             let from = newest.and_then(|row| row.current).map(|current| current.place);
             let content = from.map(|place| self.content_at(batch, place)).transpose()?.flatten();
-            task.content = match &event.verb {
-                Verb::Redrive(redrive) => {
-                    content.map(|content| Arc::new(redriven(&content, redrive, task.due_at)))
+            task.content = match (&event.verb, content) {
+                (Verb::Redrive(redrive), Some(content)) => {
+                    Some(Arc::new(redriven(&content, redrive, task.due_at)))
                 }
-                _ => content,
+                // What it takes over from is forgotten; an owner before stored it as a task of its own.
+                (_, None) if recorded.is_some() => self.content_at(batch, task.place)?,
+                (_, content) => content,
             };
         }
         if plan.task.as_ref().is_some_and(|task| task.content.is_none()) {
@@ -141,7 +143,9 @@ impl Engine {
         }
         match batch.payloads.get(&place) {
             None => Err(Need::Payload(place)),
-            Some(bytes) => {
+            // It is being forgotten.
+            Some(None) => Ok(None),
+            Some(Some(bytes)) => {
                 let payload = Payload::Inline(bytes.clone());
                 Ok(Some(Arc::new(TaskContent { payload, ..(*content).clone() })))
             }

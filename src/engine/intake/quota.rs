@@ -26,6 +26,8 @@ struct Left {
 pub(super) struct Quotas {
     handlers: BTreeMap<HandlerName, Left>,
     collections: BTreeMap<Arc<str>, Left>,
+    /// How many collections were left when those at rest were last forgotten.
+    tidied_to: usize,
 }
 
 impl Left {
@@ -126,13 +128,14 @@ impl Engine {
         let Some(rate) = self.options.collections.of(name).and_then(|limit| limit.intake) else { return };
         let left = quotas.collections.get(name).copied().unwrap_or(Left::full(rate, shards, now));
         quotas.collections.insert(name.clone(), spend(left, rate));
-        if quotas.collections.len() > COLLECTIONS_KEPT {
+        if quotas.collections.len() > COLLECTIONS_KEPT.max(2 * quotas.tidied_to) {
             let collections = self.options.collections.clone();
             let rate_of = |name: &str| collections.of(name).and_then(|limit| limit.intake);
             let is_full = |name: &str, left: &Left| {
                 rate_of(name).is_none_or(|rate| left.at(rate, shards, now).units == most(rate, shards))
             };
             quotas.collections.retain(|name, left| !is_full(name, left));
+            quotas.tidied_to = quotas.collections.len();
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Who waits for the slots of one handler, and who is next.
 //!
 //! Between collections by weight: stride scheduling (Waldspurger and Weihl, 1995), where each slot moves its collection on by
-//! the inverse of its weight and the one that is least far on is next. Within a collection by priority: a step of priority
+//! the inverse of its weight and the one that is least far on is next; who joins begins at the global pass. Within a collection by priority: a step of priority
 //! is worth a time of waiting, so that nobody starves. Between shards of the same priority in turn.
 
 use std::cmp::Reverse;
@@ -29,16 +29,34 @@ pub(super) struct Class {
 #[derive(Debug, Default)]
 pub(super) struct Flows {
     flows: BTreeMap<Whose, Flow>,
-    /// Those in which somebody waits, the one that is least far on first.
-    order: BTreeSet<(u64, Whose)>,
-    /// How far on the last one was that got a slot.
+    /// Those in which somebody waits and that nothing of their own holds up: the one that is least far on first, of several the
+    /// one that stands there longest.
+    order: BTreeMap<Standing, Whose>,
+    turns: u64,
+    /// Those that their collection's limits hold up: they are not looked at again before that may be over.
+    aside: BTreeSet<Whose>,
+    /// When those of them come back that time alone brings back.
+    back_at: BTreeSet<(Boot, Whose)>,
+    /// How far on one would be that had its part of every slot: where who comes new, or after a while, joins.
     passed: u64,
+    /// The weights of all that stand in line.
+    weights: u64,
+    /// How many were left when those at rest were last forgotten.
+    tidied_to: usize,
 }
+
+/// How far on a collection is, and its number among all that came to stand in line.
+type Standing = (u64, u64);
 
 #[derive(Debug, Default)]
 struct Flow {
     pass: u64,
+    weight: u64,
     lines: BTreeMap<Class, Line>,
+    /// Where it stands in line.
+    standing: Option<Standing>,
+    /// Its time among those that come back.
+    back_at: Option<Boot>,
 }
 
 #[derive(Debug, Default)]
@@ -91,20 +109,46 @@ impl Line {
 
 impl Flows {
     pub(super) fn is_empty(&self) -> bool {
-        self.order.is_empty()
+        self.order.is_empty() && self.aside.is_empty()
     }
 
-    pub(super) fn want(&mut self, now: Boot, shard: Shard, whose: &Whose, class: Class, count: u32) {
+    pub(super) fn want(
+        &mut self,
+        now: Boot,
+        shard: Shard,
+        (whose, weight): (&Whose, u32),
+        class: Class,
+        count: u32,
+    ) {
         if count == 0 {
             return;
         }
         let passed = self.passed;
         let flow = self.flows.entry(whose.clone()).or_default();
-        if flow.lines.is_empty() {
-            flow.pass = flow.pass.max(passed);
-            self.order.insert((flow.pass, whose.clone()));
-        }
+        let comes_new = flow.lines.is_empty();
         flow.lines.entry(class).or_default().want(now, shard, count);
+        if comes_new {
+            flow.pass = flow.pass.max(passed);
+            flow.weight = u64::from(weight.clamp(1, 1_000));
+            self.stand_in_line(whose);
+        }
+    }
+
+    fn stand_in_line(&mut self, whose: &Whose) {
+        let flow = self.flows.get_mut(whose).expect("somebody waits");
+        self.turns += 1;
+        let standing = (flow.pass, self.turns);
+        flow.standing = Some(standing);
+        self.weights += flow.weight;
+        self.order.insert(standing, whose.clone());
+    }
+
+    fn leave_line(&mut self, whose: &Whose) {
+        let Some(flow) = self.flows.get_mut(whose) else { return };
+        if let Some(standing) = flow.standing.take() {
+            self.weights -= flow.weight;
+            self.order.remove(&standing);
+        }
     }
 
     pub(super) fn forget(&mut self, shard: Shard, whose: &Whose, class: Class) {
@@ -115,47 +159,106 @@ impl Flows {
             flow.lines.remove(&class);
         }
         if flow.lines.is_empty() {
-            self.order.remove(&(flow.pass, whose.clone()));
+            self.end_aside(whose);
+            self.leave_line(whose);
             self.tidy();
         }
     }
 
-    /// One slot goes to the next of a class.
-    pub(super) fn take(&mut self, whose: &Whose, class: Class, weight: u32) -> Shard {
+    /// One slot goes to the next of a class. Who was held up meanwhile makes up for one slot at most.
+    pub(super) fn take(&mut self, whose: &Whose, class: Class) -> Shard {
+        let passed = self.passed;
+        self.passed += STRIDE / self.weights.max(1);
+        self.leave_line(whose);
         let flow = self.flows.get_mut(whose).expect("somebody waits");
         let line = flow.lines.get_mut(&class).expect("somebody waits");
         let shard = line.take_turn();
         if line.turns.is_empty() {
             flow.lines.remove(&class);
         }
-        self.order.remove(&(flow.pass, whose.clone()));
-        self.passed = self.passed.max(flow.pass);
-        flow.pass += STRIDE / u64::from(weight.clamp(1, 1_000));
+        let stride = STRIDE / flow.weight;
+        flow.pass = flow.pass.max(passed.saturating_sub(stride)) + stride;
         if flow.lines.is_empty() {
             self.tidy();
         } else {
-            self.order.insert((flow.pass, whose.clone()));
+            self.stand_in_line(whose);
         }
         shard
     }
 
-    /// Whose turn it is of those that may have a slot.
+    /// Whose turn it is of those that may have a slot. `held_up` says of a collection whether its limits hold it up, and until
+    /// when if time alone ends that: it stands aside then, until [`Flows::back`] is called for it or that time has come.
     pub(super) fn next(
-        &self,
-        may: impl Fn(&Whose) -> bool,
+        &mut self,
+        now: Boot,
+        held_up: impl Fn(&Whose) -> Option<Option<Boot>>,
         may_class: impl Fn(Class) -> bool,
-    ) -> Option<(&Whose, Class)> {
-        self.order.iter().filter(|(_, whose)| may(whose)).find_map(|(_, whose)| {
+    ) -> Option<(Whose, Class)> {
+        while let Some((_, whose)) = self.back_at.first().filter(|(at, _)| *at <= now).cloned() {
+            self.back(&whose);
+        }
+        let mut to_aside = Vec::new();
+        let next = self.order.values().find_map(|whose| {
+            if let Some(until) = held_up(whose) {
+                to_aside.push((whose.clone(), until));
+                return None;
+            }
             let lines = self.flows[whose].lines.iter().filter(|(class, _)| may_class(**class));
             let next = lines.min_by_key(|(class, line)| line.rank(**class));
-            next.map(|(class, _)| (whose, *class))
-        })
+            next.map(|(class, _)| (whose.clone(), *class))
+        });
+        for (whose, until) in to_aside {
+            self.set_aside(whose, until);
+        }
+        next
     }
 
-    /// All that wait.
+    fn set_aside(&mut self, whose: Whose, until: Option<Boot>) {
+        self.leave_line(&whose);
+        self.flows.get_mut(&whose).expect("somebody waits").back_at = until;
+        self.back_at.extend(until.map(|at| (at, whose.clone())));
+        self.aside.insert(whose);
+    }
+
+    fn end_aside(&mut self, whose: &Whose) -> bool {
+        let was_aside = self.aside.remove(whose);
+        if let Some(at) = self.flows.get_mut(whose).and_then(|flow| flow.back_at.take()) {
+            self.back_at.remove(&(at, whose.clone()));
+        }
+        was_aside
+    }
+
+    /// What held up a collection may be over.
+    pub(super) fn back(&mut self, whose: &Whose) {
+        if self.end_aside(whose) {
+            self.stand_in_line(whose);
+        }
+    }
+
+    /// The same of all.
+    pub(super) fn all_back(&mut self) {
+        while let Some(whose) = self.aside.first().cloned() {
+            self.back(&whose);
+        }
+    }
+
+    /// When the next of those aside comes back by time alone.
+    pub(super) fn next_back(&self) -> Option<Boot> {
+        self.back_at.first().map(|(at, _)| *at)
+    }
+
+    /// All that wait in line, and then those aside.
     pub(super) fn waiting(&self) -> impl Iterator<Item = (&Whose, Class)> {
-        let classes = |whose| self.flows[whose].lines.keys().map(move |class| (whose, *class));
-        self.order.iter().flat_map(move |(_, whose)| classes(whose))
+        self.in_line().chain(self.aside.iter().flat_map(|whose| self.classes(whose)))
+    }
+
+    /// All that wait and stand in line.
+    pub(super) fn in_line(&self) -> impl Iterator<Item = (&Whose, Class)> {
+        self.order.values().flat_map(|whose| self.classes(whose))
+    }
+
+    fn classes<'a>(&'a self, whose: &'a Whose) -> impl Iterator<Item = (&'a Whose, Class)> {
+        self.flows[whose].lines.keys().map(move |class| (whose, *class))
     }
 
     /// Whether tasks of a collection wait.
@@ -165,9 +268,10 @@ impl Flows {
 
     /// Who has nobody waiting is remembered only while it is further on than the others.
     fn tidy(&mut self) {
-        if self.flows.len() > 2 * self.order.len() + 16 {
+        if self.flows.len() > 2 * self.tidied_to + 16 {
             let passed = self.passed;
             self.flows.retain(|_, flow| !flow.lines.is_empty() || flow.pass > passed);
+            self.tidied_to = self.flows.len();
         }
     }
 }

@@ -59,6 +59,53 @@ fn collections_share_slots_by_weight_and_one_that_was_away_gets_nothing_for_it()
     assert!(worst >= Some(3), "and at no time much less");
 }
 
+/// Gives back one slot after the other: how many of the grants that follow are of a lane.
+fn granted_to(pool: &mut Pool, out: &mut Vec<Lane>, times: usize, wanted: &Lane) -> usize {
+    let mut count = 0;
+    for _ in 0..times {
+        let lane = out.remove(0);
+        for grant in pool.free(Boot(0), &lane, 1) {
+            count += usize::from(grant.lane == *wanted);
+            out.push(grant.lane);
+        }
+    }
+    count
+}
+
+#[test]
+fn a_collection_that_its_own_limit_held_up_does_not_make_up_for_it() {
+    let limits = [("a", CollectionLimit { concurrency: Some(2), ..NO_LIMIT }), ("b", NO_LIMIT)];
+    let mut pool = pool(Limit::of(10), &limits, None);
+    let (a, b) = (lane("h", Some("a"), 5), lane("h", Some("b"), 5));
+    pool.want(Boot(0), Shard(0), &a, 1_000);
+    let mut out: Vec<Lane> = vec![b.clone(); 8];
+    assert_eq!(pool.want(Boot(0), Shard(1), &b, 10_000)[0].count, 8);
+    // Its two calls hang while eight slots go round.
+    assert_eq!(granted_to(&mut pool, &mut out, 1_000, &b), 1_000);
+    // Then they end, again and again.
+    let mut both = vec![a.clone(), a.clone()];
+    both.append(&mut out);
+    let of_a = granted_to(&mut pool, &mut both, 40, &a);
+    assert!(of_a <= 21, "{of_a} of 40 although the other waits as well");
+}
+
+#[test]
+fn who_came_first_is_not_passed_over_by_ever_new_collections_and_they_are_forgotten() {
+    let mut pool = pool(Limit::of(1), &[], Some(NO_LIMIT));
+    let long = lane("h", Some("z"), 5);
+    let mut out: Vec<Lane> =
+        pool.want(Boot(0), Shard(0), &long, 1_000).into_iter().map(|one| one.lane).collect();
+    let mut of_long = 0;
+    for n in 0..5_000 {
+        pool.want(Boot(0), Shard(1), &lane("h", Some(&format!("c-{n}")), 5), 1);
+        of_long += granted_to(&mut pool, &mut out, 1, &long);
+    }
+    // One comes for every slot: with n of them waiting it has one slot of n + 1, and what it takes makes n grow.
+    assert!(of_long > 90, "{of_long}");
+    let left = format!("{pool:?}").matches("Flow {").count();
+    assert!(left < 400, "a hundred wait still: {left}");
+}
+
 #[test]
 fn each_collection_without_a_table_of_its_own_has_its_own_part() {
     let mut pool = pool(Limit::of(1), &[], Some(NO_LIMIT));

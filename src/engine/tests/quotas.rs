@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::rig::{Rig, content, event};
 use crate::engine::{Options, Policy};
-use crate::model::{CollectionLimit, CollectionLimits, Decision, RejectReason, Shard, TaskContent};
+use crate::model::{CollectionLimit, CollectionLimits, Decision, Event, RejectReason, Shard, TaskContent};
 
 fn rig(handler: Option<&str>, collection: Option<&str>) -> Rig {
     let rate = |text: &str| text.parse().expect("a rate");
@@ -54,6 +54,22 @@ fn what_was_refused_is_no_repeat_and_a_repeat_uses_up_nothing() {
     rig.run(60_000);
     rig.append_event(event("q", "b", b, 2));
     assert_eq!(rig.decisions().last(), Some(&Decision::Scheduled), "the same again is decided anew");
+}
+
+#[test]
+fn what_was_refused_under_an_event_id_comes_in_with_the_next_try_and_is_answered_by_no_other() {
+    let mut rig = rig(Some("1/m"), None);
+    let due = rig.due_in(1_000_000, content());
+    let under = |id: u8, hash| Event { event_id_hash: Some([id; 16]), ..event("q", "b", due.clone(), hash) };
+    rig.schedule("q", "a", 1_000_000);
+    rig.append_event(under(1, 2));
+    rig.append_event(under(1, 2));
+    rig.append_event(under(2, 2));
+    assert_eq!(rig.decisions()[1..], [Decision::OverQuota; 3]);
+    rig.run(60_000);
+    rig.append_event(under(1, 2));
+    rig.append_event(under(1, 2));
+    assert_eq!(rig.decisions()[4..], [Decision::Scheduled, Decision::Repeated]);
 }
 
 #[test]

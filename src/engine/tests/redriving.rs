@@ -107,6 +107,25 @@ fn a_redrive_that_was_not_recorded_before_its_owner_was_lost_is_decided_the_same
 }
 
 #[test]
+fn a_redrive_that_is_read_again_runs_although_what_it_redrove_is_forgotten_meanwhile() {
+    let mut rig = Rig::running();
+    rig.schedule("q", "a", 0);
+    rig.end_call(fatal());
+    rig.run(1_000);
+    rig.hold_progress = true;
+    let due = Due::At(rig.now().wall.plus_ms(30_000));
+    rig.append("q", "a", Verb::Redrive(Redrive { due, payload: Some(Payload::Inline(b"2"[..].into())) }));
+    rig.run(1_000);
+    let first = *rig.facts.keys().next().expect("the task that died");
+    rig.facts.remove(&first);
+    rig.hold_progress = false;
+    rig.take_over(2);
+    rig.run(25_000);
+    assert_eq!(rig.called(), ["a"]);
+    assert_eq!(rig.calls[0].payload.as_ref(), b"2");
+}
+
+#[test]
 fn an_abort_breaks_a_call_off_and_its_queue_waits_for_the_deadline() {
     let mut rig = Rig::running();
     rig.schedule("q", "a", 0);

@@ -58,14 +58,15 @@ fn of(facts: &[Fact]) -> Aged {
 
 #[test]
 fn only_what_is_finished_and_wholly_old_may_be_forgotten() {
-    let old = Aged::Old { key: key(), has_payload: false };
+    let old = Aged::Old { key: key(), has_payload: false, marked_by: None };
     assert_eq!(of(&[task(), started(600), ended(700, None)]), old);
     assert_eq!(of(&[task()]), Aged::Young, "it never ran: it waits at a gate, perhaps");
     assert_eq!(of(&[task(), started(600)]), Aged::Young, "an attempt is open");
     assert_eq!(of(&[task(), started(600), ended(700, Some(800))]), Aged::Young, "it is to be tried again");
     assert_eq!(of(&[task(), started(600), ended(1_000_000, None)]), Aged::Young, "it ended a short time ago");
     assert_eq!(of(&[task(), started(1_000_000)]), Aged::Young);
-    assert_eq!(of(&[task(), mark(50)]), old, "cancelled");
+    let cancelled = Aged::Old { key: key(), has_payload: false, marked_by: Some(Version(50)) };
+    assert_eq!(of(&[task(), mark(50)]), cancelled);
     assert_eq!(of(&[task(), mark(100)]), Aged::Young, "the event of its mark is not applied");
     let closed = |at| Fact::Closed { epoch: Epoch(1), seq: 2, at: Wall(at), reason: CloseReason::Expired };
     assert_eq!(of(&[task(), closed(999_999)]), old);
@@ -73,7 +74,8 @@ fn only_what_is_finished_and_wholly_old_may_be_forgotten() {
     assert_eq!(of(&[mark(50)]), Aged::Nothing, "the mark of an event that was rejected in the end");
     let stored = TaskContent { payload: Payload::Stored(50_000), ..content() };
     let large = Fact::Task { key: key(), due_at: Wall(1), appended: Wall(1), content: stored.into() };
-    assert_eq!(of(&[large, started(600), ended(700, None)]), Aged::Old { key: key(), has_payload: true });
+    let large = of(&[large, started(600), ended(700, None)]);
+    assert_eq!(large, Aged::Old { key: key(), has_payload: true, marked_by: None });
 }
 
 fn event(version: u64, appended: i64, current: Option<Place>) -> EventRow {
@@ -100,24 +102,40 @@ fn event(version: u64, appended: i64, current: Option<Place>) -> EventRow {
     }
 }
 
+/// Events below this are durably applied.
+const APPLIED: Version = Version(100);
+
+fn forgotten(newest: Option<&EventRow>, mark: Option<&EventRow>) -> Forget {
+    forget(PLACE, newest, mark, BEFORE, APPLIED)
+}
+
 #[test]
 fn events_of_an_id_are_forgotten_as_far_as_no_later_task_or_young_event_needs_them() {
     let later = Place { ready_at: Wall(900), version: Version(9) };
-    assert_eq!(forget(PLACE, None, BEFORE), Forget::Nothing);
-    assert_eq!(forget(PLACE, Some(&event(7, 400, Some(PLACE))), BEFORE), Forget::UpTo(Version(7)));
+    let before_it = Place { ready_at: Wall(900_000_000), version: Version(4) };
+    assert_eq!(forgotten(None, None), Forget::Nothing);
+    assert_eq!(forgotten(Some(&event(7, 400, Some(PLACE))), None), Forget::UpTo(Version(7)));
     assert_eq!(
-        forget(PLACE, Some(&event(8, 900, Some(PLACE))), BEFORE),
+        forgotten(Some(&event(8, 900, Some(PLACE))), None),
         Forget::UpTo(Version(8)),
         "a cancel that came too late, say, goes with its task"
     );
+    assert_eq!(forgotten(Some(&event(8, 1_000_000, Some(PLACE))), None), Forget::Keep, "a repeat of today");
     assert_eq!(
-        forget(PLACE, Some(&event(8, 1_000_000, Some(PLACE))), BEFORE),
-        Forget::Keep,
-        "a repeat of today"
-    );
-    assert_eq!(
-        forget(PLACE, Some(&event(9, 1_000_000, Some(later))), BEFORE),
+        forgotten(Some(&event(10, 1_000_000, Some(later))), Some(&event(9, 900_000, Some(later)))),
         Forget::UpTo(Version(7)),
         "the id stands for a later task, which keeps its own events"
+    );
+    let today = event(9, 1_000_000, Some(later));
+    assert_eq!(forgotten(Some(&today), Some(&today)), Forget::Keep, "it was put aside today");
+    assert_eq!(
+        forgotten(Some(&event(100, 900, Some(later))), None),
+        Forget::Keep,
+        "who reads this event again needs what it takes over"
+    );
+    assert_eq!(
+        forgotten(Some(&event(4, 400, Some(before_it))), None),
+        Forget::Nothing,
+        "what lies here was rejected in the end: the id stands for a task from before it"
     );
 }
