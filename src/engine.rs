@@ -258,10 +258,10 @@ impl Engine {
     /// after the other they follow together, so that what they lead to is written together.
     pub fn handle(&mut self, now: Now, input: Input) {
         let may_gather = may_gather(&input);
+        self.now = now;
         if !may_gather {
             self.advance_if_stirred();
         }
-        self.now = now;
         match input {
             Input::Assigned { owner } => self.assigned(owner),
             Input::Revoked => self.revoked(),
@@ -396,14 +396,14 @@ impl Engine {
 
     fn settle_slots(&mut self) {
         let may_start = self.may_start();
-        for (lane, change) in self.lines.settle(may_start) {
+        for (lane, change) in self.lines.settle(self.now.boot, may_start) {
             self.slot_effect(lane, change);
         }
     }
 
     fn slot_effect(&mut self, lane: Lane, change: SlotChange) {
         self.effects.push_back(match change {
-            SlotChange::Want(count) => Effect::WantSlots(lane, count),
+            SlotChange::Want(count, since) => Effect::WantSlots(lane, count, since),
             SlotChange::Withdraw(unused) => Effect::WithdrawSlots(lane, unused),
         });
     }
@@ -451,7 +451,8 @@ impl Engine {
     }
 }
 
-/// Facts of everyday, of which many come at once: slots, and what became of calls, writes and task events.
-fn may_gather(input: &Input) -> bool {
+/// Facts of everyday, of which many come at once: slots, and what became of calls, writes and task events. An engine takes
+/// several of them before it is asked what to do.
+pub fn may_gather(input: &Input) -> bool {
     matches!(input, Input::Slots(..) | Input::CallEnded(..) | Input::Written(..) | Input::Published(..))
 }

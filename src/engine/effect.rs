@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::model::{
-    AttemptToken, CloseReason, Decision, Epoch, HandlerName, Outcome, OwnerUuid, Payload, Place,
+    AttemptToken, Boot, CloseReason, Decision, Epoch, HandlerName, Outcome, OwnerUuid, Payload, Place,
     PointerRange, Progress, RejectReason, Rejection, Row, Segment, Shard, TaskContent, TaskEvent,
     TaskEventKind, TaskKey, Version, Wall,
 };
@@ -173,8 +173,8 @@ pub enum Effect {
     Reject(u64, Rejection),
     /// Put the record at this offset on its home partition.
     Forward(u64, Shard),
-    /// Ask for slots of a handler.
-    WantSlots(Lane, u32),
+    /// Ask for slots of a lane: how many, and since when its heads have had none.
+    WantSlots(Lane, u32, Boot),
     /// Give slots back after their calls.
     FreeSlots(Lane, u32),
     /// No slots of a handler are needed any more: withdraw what was asked for and not granted, and give back so many unused.

@@ -7,7 +7,7 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::{Place, QueueName, Standing, Version, Wall};
+use crate::model::{Boot, Place, QueueName, Standing, Version, Wall};
 
 use super::lane::Lane;
 
@@ -70,6 +70,9 @@ struct Line {
     heads: BTreeSet<Place>,
     free: u32,
     asked: u32,
+    /// Since when heads have waited without one of them getting a slot. It stands while slots are withdrawn: that is no
+    /// reason to begin anew.
+    waits_since: Option<Boot>,
     /// It stands in the list of those that changed.
     is_changed: bool,
 }
@@ -77,7 +80,8 @@ struct Line {
 /// What to ask of the slot pool for one lane.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SlotChange {
-    Want(u32),
+    /// So many are asked for, by heads that wait since then.
+    Want(u32, Boot),
     /// None are needed any more: so many were granted and not used.
     Withdraw(u32),
 }
@@ -122,6 +126,7 @@ impl Lines {
             let Some(line) = self.lines.get_mut(&lane).filter(|line| line.free > 0) else { continue };
             let Some(place) = line.heads.pop_first() else { continue };
             line.free -= 1;
+            line.waits_since = None;
             self.line(&lane);
             self.startable.push(lane);
             return Some(place);
@@ -137,7 +142,7 @@ impl Lines {
 
     /// What to ask for and what to give back, so that slots match the heads that wait.
     /// When nothing may start, what was asked for is withdrawn and what is free goes back.
-    pub(super) fn settle(&mut self, may_start: bool) -> Vec<(Lane, SlotChange)> {
+    pub(super) fn settle(&mut self, now: Boot, may_start: bool) -> Vec<(Lane, SlotChange)> {
         if std::mem::replace(&mut self.might_start, may_start) != may_start {
             self.changed = self.lines.keys().cloned().collect();
         }
@@ -145,7 +150,7 @@ impl Lines {
         for lane in std::mem::take(&mut self.changed) {
             let Some(line) = self.lines.get_mut(&lane) else { continue };
             line.is_changed = false;
-            let change = line.settle(may_start);
+            let change = line.settle(now, may_start);
             if line.free + line.asked == 0 && line.heads.is_empty() {
                 self.lines.remove(&lane);
             }
@@ -161,7 +166,8 @@ impl Lines {
         }
         self.changed = self.lines.keys().cloned().collect();
         self.startable.clear();
-        self.settle(false)
+        // Nothing is asked for without heads, so the time does not count.
+        self.settle(Boot(0), false)
     }
 
     /// How many stand before a place in line for its handler, and how many in all: those of higher priority first.
@@ -203,13 +209,19 @@ impl Lines {
 }
 
 impl Line {
-    fn settle(&mut self, may_start: bool) -> Option<SlotChange> {
+    fn settle(&mut self, now: Boot, may_start: bool) -> Option<SlotChange> {
+        let since = *self.waits_since.get_or_insert(now);
+        if self.heads.is_empty() {
+            self.waits_since = None;
+        }
         let heads = if may_start { self.heads.len() } else { 0 };
         let wanted = u32::try_from(heads).unwrap_or(u32::MAX).min(SLOTS_ASKED_MAX);
         let have = self.free + self.asked;
         if wanted > have {
+            // Who asks for more than it waits for already has more heads since now.
+            let since = if have == 0 { since } else { now };
             self.asked += wanted - have;
-            return Some(SlotChange::Want(wanted - have));
+            return Some(SlotChange::Want(wanted - have, since));
         }
         if heads == 0 && have > 0 {
             // What is granted before the pool hears of it is counted when it comes, and goes back then.

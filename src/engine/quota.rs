@@ -159,11 +159,11 @@ impl Pool {
         }
     }
 
-    /// A shard asks for slots: those granted at once.
-    pub fn want(&mut self, now: Boot, shard: Shard, lane: &Lane, count: u32) -> Vec<Grant> {
+    /// A shard asks for slots, which it has waited for since then: those granted at once.
+    pub fn want(&mut self, now: Boot, shard: Shard, lane: &Lane, count: u32, since: Boot) -> Vec<Grant> {
         let (whose, class) = parts(lane);
         let weight = self.limit_of_collection(whose).map_or(1, |limit| limit.weight);
-        self.slots_of(now, &lane.handler).flows.want(now, shard, (whose, weight), class, count);
+        self.slots_of(now, &lane.handler).flows.want(since.min(now), shard, (whose, weight), class, count);
         self.grant(now, &lane.handler)
     }
 

@@ -78,8 +78,8 @@ impl Actor {
             Effect::Publish(ticket, events) => self.publish(ticket, events),
             Effect::Reject(offset, rejection) => self.reject(offset, &rejection),
             Effect::Forward(offset, to) => self.forward(offset, to),
-            Effect::WantSlots(lane, count) => {
-                let granted = self.shared.slots.want(self.shard, &lane, count);
+            Effect::WantSlots(lane, count, since) => {
+                let granted = self.shared.slots.want(self.shard, &lane, count, since);
                 self.tell_slots(lane, granted);
             }
             Effect::FreeSlots(lane, count) => {

@@ -39,8 +39,8 @@ impl Slots {
     }
 
     /// Asks for slots: how many the shard got at once. The rest is sent when it comes free.
-    pub(crate) fn want(&self, shard: Shard, lane: &Lane, count: u32) -> u32 {
-        self.grant(shard, lane, |pool, now| pool.want(now, shard, lane, count))
+    pub(crate) fn want(&self, shard: Shard, lane: &Lane, count: u32, since: Boot) -> u32 {
+        self.grant(shard, lane, |pool, now| pool.want(now, shard, lane, count, since))
     }
 
     /// Gives slots back: how many the shard itself got by it.

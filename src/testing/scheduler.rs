@@ -313,7 +313,7 @@ impl TestScheduler {
                 self.fetch = Some((ticket, records_max));
                 return self.fetched();
             }
-            Effect::WantSlots(handler, count) => Input::Slots(handler, count),
+            Effect::WantSlots(handler, count, _) => Input::Slots(handler, count),
             Effect::Call(order) => {
                 self.calls.push_back(*order);
                 return None;

@@ -81,9 +81,9 @@ impl World {
             Effect::Publish(ticket, events) => self.ask_log(from, LogOp::Publish(ticket, events)),
             Effect::Reject(offset, _) => self.ask_log(from, LogOp::Reject(offset)),
             Effect::Forward(offset, home) => self.ask_log(from, LogOp::Forward(offset, home)),
-            Effect::WantSlots(lane, count) => {
+            Effect::WantSlots(lane, count, since) => {
                 let now = self.clock(from.instance).boot;
-                let grants = self.instances[from.instance].pool.want(now, from.shard, &lane, count);
+                let grants = self.instances[from.instance].pool.want(now, from.shard, &lane, count, since);
                 self.grant(from, grants);
                 self.wait_for_grants(from.instance);
             }

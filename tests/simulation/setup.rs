@@ -46,6 +46,8 @@ pub(crate) struct Setup {
     pub(crate) events_bytes: usize,
     /// The events topic alone takes nothing, in milliseconds.
     pub(crate) no_events: Range<u64>,
+    /// Engines are given several facts of everyday before they say what to do.
+    pub(crate) gathers: bool,
     /// Of handlers.
     pub(crate) limits: crate::limits::Limits,
     /// Prints what this shard is told and asks for.
@@ -81,6 +83,7 @@ impl Setup {
             publishes: rng.chance(800),
             events_bytes: [64 * 1024, 64 * 1024, 1 << 30][rng.index(3)],
             no_events: if rng.chance(300) { from..from + rng.range(5_000, 120_000) } else { 0..0 },
+            gathers: rng.chance(250),
             limits: crate::limits::Limits::of(seed),
             show: None,
         }

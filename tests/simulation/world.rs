@@ -424,12 +424,18 @@ impl World {
         if let Input::CallEnded(sequence, _) = &input {
             self.slot_is_free(to, *sequence);
         }
+        let is_gathered = self.setup.gathers && dueline::engine::may_gather(&input);
         let before = engine.shard_view(now.boot).phase;
         self.watch_before(to, before, &input);
         self.tell_jumps(to, now, &mut engine);
         engine.handle(now, input);
         let after = engine.shard_view(now.boot).phase;
         self.watch_after(to, before, after);
+        if is_gathered && self.rng.chance(500) {
+            // More facts may come in this very moment: what it does follows all of them.
+            self.instances[to.instance].engines.insert(to.shard, engine);
+            return self.after(0, Event::Deliver(to, Input::Tick));
+        }
         while let Some(effect) = engine.poll_effect() {
             self.perform(to, effect, &engine);
         }

@@ -39,7 +39,7 @@ pub(super) struct Item {
     pub(super) record: Incoming,
     key: Option<TaskKey>,
     /// An owner before may have decided it.
-    may_be_replayed: bool,
+    pub(super) may_be_replayed: bool,
     pub(super) rejection: Option<Rejection>,
     pub(super) forward_to: Option<Shard>,
     pub(super) task: Option<ShownTask>,

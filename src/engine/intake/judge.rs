@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::model::{
-    Decision, Fact, FactRow, Payload, Place, Redrive, TaskContent, TaskKey, TaskState, Verb, Version, Wall,
+    Fact, FactRow, Payload, Place, Redrive, TaskContent, TaskKey, TaskState, Verb, Version, Wall,
 };
 
 use super::super::Engine;
@@ -46,16 +46,7 @@ impl Engine {
         };
         let mut plan = match recorded {
             Some(row) => stands(event, row, newest, &known),
-            None => {
-                let plan = decide(event, &known);
-                let over = match &event.verb {
-                    Verb::Schedule(_, content) if plan.task.is_some() => {
-                        self.over_quota(content, item.record.appended)
-                    }
-                    _ => None,
-                };
-                if over.is_some() { Plan::of(Decision::OverQuota, &known) } else { plan }
-            }
+            None => self.within_quota(item, decide(event, &known), &known),
         };
         if let Some(task) = plan.task.as_mut().filter(|task| task.content.is_none()) {
             let from = newest.and_then(|row| row.current).map(|current| current.place);

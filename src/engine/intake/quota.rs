@@ -6,10 +6,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::{Decision, HandlerName, Rate, RejectReason, Rejection, TaskContent, Verb, Version, Wall};
+use crate::model::{
+    Decision, HandlerName, MarkKind, Rate, RejectReason, Rejection, TaskContent, Verb, Version, Wall,
+};
 
 use super::super::Engine;
-use super::super::decide::Plan;
+use super::super::decide::{Known, Plan};
+use super::item::Item;
 
 /// Above so many collections those that have used nothing are forgotten.
 const COLLECTIONS_KEPT: usize = 1_024;
@@ -85,6 +88,21 @@ impl Engine {
         let name = content.collection.as_ref()?;
         let rate = self.options.collections.of(name)?.intake?;
         is_over(quotas.collections.get(name), rate).then(|| Over::Collection(name.clone(), rate))
+    }
+
+    /// The plan of a new event, or its refusal. An owner before may have taken it in, and was lost before that was on record.
+    /// What it may have stopped for it is stopped: then the new task comes in. Else a mark at its place says that what may be
+    /// stored there never runs.
+    pub(super) fn within_quota(&self, item: &Item, plan: Plan, known: &Known<'_>) -> Plan {
+        let (Verb::Schedule(_, content), Some(task)) = (&item.event_and_key().0.verb, &plan.task) else {
+            return plan;
+        };
+        let stands = item.may_be_replayed && plan.mark.is_some();
+        if stands || self.over_quota(content, item.record.appended).is_none() {
+            return plan;
+        }
+        let mark = item.may_be_replayed.then_some((task.place, MarkKind::Cancelled));
+        Plan { mark, ..Plan::of(Decision::OverQuota, known) }
     }
 
     /// Rejects an event that is over its quota, and counts one that brings a task in.

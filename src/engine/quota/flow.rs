@@ -67,7 +67,9 @@ struct Line {
 }
 
 impl Line {
-    /// Where it stands among the classes of its collection: since when it waits, and what its priority is worth.
+    /// Where it stands among the classes of its collection: since when it waits, and what its priority is worth. The shard
+    /// whose turn it is speaks for all: what it waits for came before the last slot that went to this class, or it would stand
+    /// behind the others.
     fn rank(&self, class: Class) -> (u64, Reverse<Class>) {
         let wishes = self.turns.front().and_then(|shard| self.wanted.get(shard)?.front());
         let since = wishes.map_or(0, |(since, _)| since.0);
@@ -75,12 +77,12 @@ impl Line {
         (since.saturating_add(behind_ms), Reverse(class))
     }
 
-    fn want(&mut self, now: Boot, shard: Shard, count: u32) {
+    fn want(&mut self, since: Boot, shard: Shard, count: u32) {
         let wishes = self.wanted.entry(shard).or_insert_with(|| {
             self.turns.push_back(shard);
             VecDeque::new()
         });
-        wishes.push_back((now, count));
+        wishes.push_back((since, count));
     }
 
     /// One slot goes to the shard whose turn it is; it stands at the end when it wants more.
@@ -114,7 +116,7 @@ impl Flows {
 
     pub(super) fn want(
         &mut self,
-        now: Boot,
+        since: Boot,
         shard: Shard,
         (whose, weight): (&Whose, u32),
         class: Class,
@@ -126,7 +128,7 @@ impl Flows {
         let passed = self.passed;
         let flow = self.flows.entry(whose.clone()).or_default();
         let comes_new = flow.lines.is_empty();
-        flow.lines.entry(class).or_default().want(now, shard, count);
+        flow.lines.entry(class).or_default().want(since, shard, count);
         if comes_new {
             flow.pass = flow.pass.max(passed);
             flow.weight = u64::from(weight.clamp(1, 1_000));

@@ -41,10 +41,10 @@ fn collections_share_slots_by_weight_and_one_that_was_away_gets_nothing_for_it()
     let limits = [("a", CollectionLimit { weight: 3, ..NO_LIMIT }), ("b", NO_LIMIT)];
     let mut pool = pool(Limit::of(4), &limits, None);
     let (a, b) = (lane("h", Some("a"), 5), lane("h", Some("b"), 5));
-    let first = pool.want(Boot(0), Shard(0), &b, 1_000);
+    let first = pool.want(Boot(0), Shard(0), &b, 1_000, Boot(0));
     let alone = turns(&mut pool, first, 100);
     assert!(alone.len() == 100 && alone.iter().all(|lane| *lane == b), "alone it has them all");
-    pool.want(Boot(0), Shard(1), &a, 1_000);
+    pool.want(Boot(0), Shard(1), &a, 1_000, Boot(0));
     let mut out = vec![b.clone(); 4];
     let mut order = Vec::new();
     for _ in 0..400 {
@@ -77,9 +77,9 @@ fn a_collection_that_its_own_limit_held_up_does_not_make_up_for_it() {
     let limits = [("a", CollectionLimit { concurrency: Some(2), ..NO_LIMIT }), ("b", NO_LIMIT)];
     let mut pool = pool(Limit::of(10), &limits, None);
     let (a, b) = (lane("h", Some("a"), 5), lane("h", Some("b"), 5));
-    pool.want(Boot(0), Shard(0), &a, 1_000);
+    pool.want(Boot(0), Shard(0), &a, 1_000, Boot(0));
     let mut out: Vec<Lane> = vec![b.clone(); 8];
-    assert_eq!(pool.want(Boot(0), Shard(1), &b, 10_000)[0].count, 8);
+    assert_eq!(pool.want(Boot(0), Shard(1), &b, 10_000, Boot(0))[0].count, 8);
     // Its two calls hang while eight slots go round.
     assert_eq!(granted_to(&mut pool, &mut out, 1_000, &b), 1_000);
     // Then they end, again and again.
@@ -94,10 +94,10 @@ fn who_came_first_is_not_passed_over_by_ever_new_collections_and_they_are_forgot
     let mut pool = pool(Limit::of(1), &[], Some(NO_LIMIT));
     let long = lane("h", Some("z"), 5);
     let mut out: Vec<Lane> =
-        pool.want(Boot(0), Shard(0), &long, 1_000).into_iter().map(|one| one.lane).collect();
+        pool.want(Boot(0), Shard(0), &long, 1_000, Boot(0)).into_iter().map(|one| one.lane).collect();
     let mut of_long = 0;
     for n in 0..5_000 {
-        pool.want(Boot(0), Shard(1), &lane("h", Some(&format!("c-{n}")), 5), 1);
+        pool.want(Boot(0), Shard(1), &lane("h", Some(&format!("c-{n}")), 5), 1, Boot(0));
         of_long += granted_to(&mut pool, &mut out, 1, &long);
     }
     // One comes for every slot: with n of them waiting it has one slot of n + 1, and what it takes makes n grow.
@@ -109,9 +109,9 @@ fn who_came_first_is_not_passed_over_by_ever_new_collections_and_they_are_forgot
 #[test]
 fn each_collection_without_a_table_of_its_own_has_its_own_part() {
     let mut pool = pool(Limit::of(1), &[], Some(NO_LIMIT));
-    let first = pool.want(Boot(0), Shard(0), &lane("h", Some("big"), 5), 1_000);
+    let first = pool.want(Boot(0), Shard(0), &lane("h", Some("big"), 5), 1_000, Boot(0));
     for small in ["x", "y", "z"] {
-        pool.want(Boot(0), Shard(0), &lane("h", Some(small), 5), 1);
+        pool.want(Boot(0), Shard(0), &lane("h", Some(small), 5), 1, Boot(0));
     }
     let next: Vec<_> = turns(&mut pool, first, 4).into_iter().filter_map(|lane| lane.collection).collect();
     let small = next.iter().filter(|name| ***name != *"big").count();
@@ -122,11 +122,14 @@ fn each_collection_without_a_table_of_its_own_has_its_own_part() {
 fn higher_priorities_go_first_and_a_step_is_worth_ten_seconds_of_waiting() {
     let mut pool = pool(Limit::of(1), &[], None);
     let of = |priority| lane("h", None, priority);
-    assert_eq!(pool.want(Boot(0), Shard(0), &of(5), 1).len(), 1);
-    pool.want(Boot(1_000), Shard(0), &of(0), 1);
-    pool.want(Boot(2_000), Shard(1), &of(9), 1);
-    pool.want(Boot(90_999), Shard(2), &of(9), 1);
-    pool.want(Boot(91_001), Shard(3), &of(9), 1);
+    assert_eq!(pool.want(Boot(0), Shard(0), &of(5), 1, Boot(0)).len(), 1);
+    pool.want(Boot(1_000), Shard(0), &of(0), 1, Boot(1_000));
+    pool.want(Boot(2_000), Shard(1), &of(9), 1, Boot(2_000));
+    pool.want(Boot(90_999), Shard(2), &of(9), 1, Boot(90_999));
+    pool.want(Boot(91_001), Shard(3), &of(9), 1, Boot(91_001));
+    // Withdrawn and asked for again: it has waited all the while.
+    pool.withdraw(Boot(91_002), Shard(0), &of(0), 0);
+    pool.want(Boot(91_003), Shard(0), &of(0), 1, Boot(1_000));
     let now = Boot(100_000);
     let mut next = || pool.free(now, &of(5), 1).remove(0);
     let order: Vec<(u8, u32)> =
@@ -139,10 +142,10 @@ fn what_is_reserved_is_left_to_high_priorities() {
     let limit = Limit { reserve: Some(Reserve { priority: 8, slots: 2 }), ..Limit::of(5) };
     let mut pool = pool(limit, &[], None);
     let (low, high) = (lane("h", None, 7), lane("h", None, 8));
-    assert_eq!(pool.want(Boot(0), Shard(0), &low, 9)[0].count, 3);
+    assert_eq!(pool.want(Boot(0), Shard(0), &low, 9, Boot(0))[0].count, 3);
     assert_eq!(pool.holdup_in(Boot(0), &low), Some(Holdup::Reserved));
     assert_eq!(pool.holdup_in(Boot(0), &high), None);
-    assert_eq!(pool.want(Boot(0), Shard(1), &high, 9)[0].count, 2);
+    assert_eq!(pool.want(Boot(0), Shard(1), &high, 9, Boot(0))[0].count, 2);
     assert_eq!(pool.holdup_in(Boot(0), &high), Some(Holdup::Concurrency(5)));
     let next = pool.free(Boot(0), &high, 1);
     assert_eq!(next[0].lane, high, "what one of them gives back is another's of them");
@@ -162,10 +165,14 @@ fn a_collection_is_limited_over_all_handlers() {
     let limits = [("a", CollectionLimit { concurrency: Some(3), ..NO_LIMIT })];
     let mut pool = pool(Limit::of(10), &limits, None);
     let (g, h) = (lane("g", Some("a"), 5), lane("h", Some("a"), 5));
-    assert_eq!(pool.want(Boot(0), Shard(0), &g, 2)[0].count, 2);
-    assert_eq!(pool.want(Boot(0), Shard(0), &h, 4)[0].count, 1);
+    assert_eq!(pool.want(Boot(0), Shard(0), &g, 2, Boot(0))[0].count, 2);
+    assert_eq!(pool.want(Boot(0), Shard(0), &h, 4, Boot(0))[0].count, 1);
     assert_eq!(pool.holdup_in(Boot(0), &h), Some(Holdup::CollectionConcurrency(3)));
-    assert_eq!(pool.want(Boot(0), Shard(0), &lane("h", None, 5), 4)[0].count, 4, "others are not held up");
+    assert_eq!(
+        pool.want(Boot(0), Shard(0), &lane("h", None, 5), 4, Boot(0))[0].count,
+        4,
+        "others are not held up"
+    );
     let next = pool.free(Boot(0), &g, 1);
     assert_eq!((next.len(), &next[0].lane), (1, &h), "a slot of one handler's call is another handler's");
 }
@@ -180,7 +187,7 @@ fn the_rate_of_a_collection_holds_over_all_handlers_and_its_time_is_told() {
     let mut begun = Vec::new();
     let mut now = Boot(0);
     for lane in &lanes {
-        begun.extend(pool.want(now, Shard(0), lane, 1_000).iter().map(|grant| (now.0, grant.count)));
+        begun.extend(pool.want(now, Shard(0), lane, 1_000, now).iter().map(|grant| (now.0, grant.count)));
     }
     assert!(matches!(pool.holdup_in(now, &lanes[0]), Some(Holdup::CollectionRate(Some(_)))));
     while let Some(next) = pool.poll_timeout(now).filter(|next| next.0 <= 10_000) {
@@ -190,7 +197,11 @@ fn the_rate_of_a_collection_holds_over_all_handlers_and_its_time_is_told() {
     }
     let count: u32 = begun.iter().map(|(_, count)| count).sum();
     assert!((99..=102).contains(&count), "{count} in ten seconds at 10/s");
-    assert_eq!(pool.want(now, Shard(0), &lane("g", Some("b"), 5), 7)[0].count, 7, "others are not held up");
+    assert_eq!(
+        pool.want(now, Shard(0), &lane("g", Some("b"), 5), 7, now)[0].count,
+        7,
+        "others are not held up"
+    );
 }
 
 #[test]
@@ -200,9 +211,9 @@ fn late_tasks_begin_at_the_rate_of_their_handler_and_live_ones_do_not_wait_for_t
     pool.share(Boot(0), 8, 8);
     let live = lane("h", None, 5);
     let late = Lane { is_late: true, ..live.clone() };
-    assert_eq!(pool.want(Boot(0), Shard(0), &late, 500)[0].count, 1);
+    assert_eq!(pool.want(Boot(0), Shard(0), &late, 500, Boot(0))[0].count, 1);
     assert!(matches!(pool.holdup_in(Boot(0), &late), Some(Holdup::CatchUp(Some(Boot(100))))));
-    assert_eq!(pool.want(Boot(1), Shard(0), &live, 50)[0].count, 50);
+    assert_eq!(pool.want(Boot(1), Shard(0), &live, 50, Boot(1))[0].count, 50);
     let mut count = 0;
     let mut now = Boot(1);
     while let Some(next) = pool.poll_timeout(now).filter(|next| next.0 <= 10_000) {
@@ -268,7 +279,7 @@ proptest! {
             let grants = match kind {
                 0 | 1 => {
                     *naive.wanted.entry((lane.clone(), shard)).or_insert(0) += count;
-                    pool.want(Boot(0), Shard(shard), lane, count)
+                    pool.want(Boot(0), Shard(shard), lane, count, Boot(0))
                 }
                 2 => {
                     let Some(at) = naive.taken.iter().position(|taken| taken == lane) else { continue };

@@ -31,7 +31,8 @@ fn breaking(failures: u32, pause_ms: u64) -> Limit {
 fn granted(pool: &mut Pool, from: u64, to: u64) -> Vec<u64> {
     let mut times = Vec::new();
     let mut now = Boot(from);
-    let mut count: u32 = pool.want(now, Shard(0), &lane(), 100_000).iter().map(|grant| grant.count).sum();
+    let mut count: u32 =
+        pool.want(now, Shard(0), &lane(), 100_000, now).iter().map(|grant| grant.count).sum();
     loop {
         times.extend(std::iter::repeat_n(now.0, count as usize));
         if count > 0 {
@@ -80,7 +81,7 @@ fn what_was_not_used_is_made_up_for_within_a_tenth_of_a_second_only() {
 fn a_breaker_opens_after_failures_in_a_row_and_lets_one_call_through() {
     let (mut pool, h, l) = (pool(breaking(3, 1_000)), handler(), lane());
     let counts = |grants: Vec<Grant>| grants.iter().map(|grant| grant.count).sum::<u32>();
-    assert_eq!(counts(pool.want(Boot(0), Shard(0), &l, 50)), 10);
+    assert_eq!(counts(pool.want(Boot(0), Shard(0), &l, 50, Boot(0))), 10);
     pool.ended(Boot(1), &h, false);
     pool.ended(Boot(2), &h, false);
     pool.ended(Boot(3), &h, true);
@@ -110,8 +111,8 @@ fn what_is_not_needed_any_more_uses_up_no_rate_and_no_probe() {
     let (mut pool, h, l) = (pool(Limit { concurrency: 2, ..rated("1/s") }), handler(), lane());
     pool.share(Boot(0), 8, 8);
     let shards = |grants: Vec<Grant>| grants.iter().map(|grant| grant.shard.0).collect::<Vec<_>>();
-    assert_eq!(shards(pool.want(Boot(0), Shard(0), &l, 3)), [0]);
-    assert!(pool.want(Boot(0), Shard(1), &l, 1).is_empty());
+    assert_eq!(shards(pool.want(Boot(0), Shard(0), &l, 3, Boot(0))), [0]);
+    assert!(pool.want(Boot(0), Shard(1), &l, 1, Boot(0)).is_empty());
     assert_eq!(
         shards(pool.withdraw(Boot(1), Shard(0), &l, 1)),
         [1],
@@ -124,20 +125,20 @@ fn what_is_not_needed_any_more_uses_up_no_rate_and_no_probe() {
     );
 
     let mut pool = self::pool(breaking(1, 1_000));
-    assert_eq!(pool.want(Boot(0), Shard(0), &l, 1).len(), 1);
+    assert_eq!(pool.want(Boot(0), Shard(0), &l, 1, Boot(0)).len(), 1);
     pool.ended(Boot(1), &h, false);
     pool.free(Boot(1), &l, 1);
-    assert_eq!(shards(pool.want(Boot(1_001), Shard(0), &l, 1)), [0], "to see how it is");
-    assert!(pool.want(Boot(1_002), Shard(1), &l, 1).is_empty());
+    assert_eq!(shards(pool.want(Boot(1_001), Shard(0), &l, 1, Boot(1_001))), [0], "to see how it is");
+    assert!(pool.want(Boot(1_002), Shard(1), &l, 1, Boot(1_002)).is_empty());
     assert_eq!(shards(pool.withdraw(Boot(1_003), Shard(0), &l, 1)), [1], "the probe is the next one's");
 }
 
 #[test]
 fn shards_take_turns() {
     let (mut pool, l) = (pool(Limit::of(4)), lane());
-    pool.want(Boot(0), Shard(0), &l, 1_000);
+    pool.want(Boot(0), Shard(0), &l, 1_000, Boot(0));
     for shard in 1..4 {
-        assert!(pool.want(Boot(0), Shard(shard), &l, 2).is_empty());
+        assert!(pool.want(Boot(0), Shard(shard), &l, 2, Boot(0)).is_empty());
     }
     let next: Vec<u32> = (0..8).flat_map(|_| pool.free(Boot(0), &l, 1)).map(|grant| grant.shard.0).collect();
     assert_eq!(next, [0, 1, 2, 3, 0, 1, 2, 3], "who wants little does not wait for who wants much");
@@ -156,7 +157,7 @@ proptest! {
         let (mut now, mut out, mut begun) = (Boot(0), VecDeque::new(), Vec::new());
         for (kind, count, ms) in steps {
             let grants = match kind {
-                0 => pool.want(now, Shard(count % 5), &lane(), count),
+                0 => pool.want(now, Shard(count % 5), &lane(), count, now),
                 1 => match out.pop_front() {
                     Some(count) => pool.free(now, &lane(), count),
                     None => Vec::new(),

@@ -50,7 +50,7 @@ proptest! {
         let mut asked: BTreeMap<Shard, u32> = BTreeMap::new();
         for (shard, count) in wants {
             *asked.entry(Shard(shard)).or_insert(0) += count;
-            out.extend(pool.want(Boot(0), Shard(shard), &lane(), count).iter().map(|g| (g.shard, g.count)));
+            out.extend(pool.want(Boot(0), Shard(shard), &lane(), count, Boot(0)).iter().map(|g| (g.shard, g.count)));
             prop_assert!(pool.taken(&handler()) <= limit);
         }
         for _ in 0..200 {
@@ -92,7 +92,7 @@ proptest! {
         let mut crossed = 0;
         let mut hear = |changes: Vec<(Lane, SlotChange)>, waits: &mut u32| for (_, change) in changes {
             match change {
-                SlotChange::Want(count) => *waits += count,
+                SlotChange::Want(count, _) => *waits += count,
                 SlotChange::Withdraw(unused) => (*waits, back) = (0, back + unused),
             }
         };
@@ -104,7 +104,7 @@ proptest! {
             }
             crossed += on_way;
             let is_needed = may_start && lines.waiting(&lane()) > 0;
-            hear(lines.settle(may_start), &mut waits);
+            hear(lines.settle(Boot(0), may_start), &mut waits);
             prop_assert!(is_needed || waits <= crossed, "{} wait for nobody", waits);
             if grants && waits > 0 {
                 (waits, granted, on_way) = (waits - 1, granted + 1, on_way + 1);
@@ -120,6 +120,36 @@ proptest! {
         hear(lines.clear(), &mut waits);
         prop_assert_eq!(used + back, granted);
     }
+}
+
+#[test]
+fn what_is_withdrawn_and_asked_for_again_has_waited_all_the_while() {
+    let mut lines = Lines::default();
+    let place = |version| Place { ready_at: Wall(0), version: Version(version) };
+    let wish = |count, since| vec![(lane(), SlotChange::Want(count, Boot(since)))];
+    lines.join(&lane(), place(1));
+    assert_eq!(lines.settle(Boot(10), true), wish(1, 10));
+    assert_eq!(lines.settle(Boot(20), false), [(lane(), SlotChange::Withdraw(0))]);
+    lines.join(&lane(), place(2));
+    assert_eq!(lines.settle(Boot(30), true), wish(2, 10));
+    lines.join(&lane(), place(3));
+    assert_eq!(lines.settle(Boot(40), true), wish(1, 40), "who comes to those that wait");
+    // A slot that comes too late to be used changes nothing, one that is used does.
+    lines.settle(Boot(50), false);
+    lines.granted(&lane(), 1);
+    assert_eq!(lines.settle(Boot(60), false), [(lane(), SlotChange::Withdraw(1))]);
+    assert_eq!(lines.settle(Boot(70), true), wish(3, 10));
+    lines.granted(&lane(), 1);
+    assert_eq!(lines.next(), Some(place(1)));
+    lines.settle(Boot(80), true);
+    lines.settle(Boot(90), false);
+    assert_eq!(lines.settle(Boot(100), true), wish(2, 80));
+    // Who leaves and comes again has not waited.
+    lines.leave(&lane(), place(2));
+    lines.leave(&lane(), place(3));
+    lines.settle(Boot(110), true);
+    lines.join(&lane(), place(4));
+    assert_eq!(lines.settle(Boot(120), true), wish(1, 120));
 }
 
 #[test]

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::rig::{Rig, content, event};
-use crate::engine::{Options, Policy};
-use crate::model::{CollectionLimit, CollectionLimits, Decision, Event, RejectReason, Shard, TaskContent};
+use crate::engine::{CallEnd, Options, Policy};
+use crate::model::{
+    CollectionLimit, CollectionLimits, Decision, Event, Outcome, RejectReason, Row, Shard, TaskContent, Verb,
+};
 
 fn rig(handler: Option<&str>, collection: Option<&str>) -> Rig {
     let rate = |text: &str| text.parse().expect("a rate");
@@ -99,4 +101,45 @@ fn what_is_on_record_stands_for_the_next_owner_and_counts() {
         rig.events.iter().all(|row| row.decision == last[row.version.offset() as usize]),
         "none was changed"
     );
+}
+
+/// The owner takes all of `verbs` in without a quota, and is lost when the store has only their `kept` rows; the next one has
+/// a quota of one an hour.
+fn lost_between_rows(rig: &mut Rig, verbs: Vec<(&str, Verb)>, kept: impl Fn(&Row) -> bool) {
+    rig.held_writes = Some(Vec::new());
+    let events = verbs.into_iter().zip(10..).map(|((id, verb), hash)| event("q", id, verb, hash));
+    rig.append_all(events.collect::<Vec<_>>());
+    let rows: Vec<Row> =
+        rig.held_writes.take().into_iter().flatten().flat_map(|(_, rows)| rows.to_vec()).collect();
+    let rows: Vec<Row> = rows.into_iter().filter(kept).collect();
+    assert!(!rows.is_empty());
+    rig.store(&rows);
+    let policy = Policy { intake: Some("1/h".parse().expect("a rate")), ..Policy::default() };
+    rig.options.policies = Arc::new(BTreeMap::from([(content().handler, policy)]));
+    rig.take_over(7);
+}
+
+#[test]
+fn what_is_refused_never_runs_though_an_owner_before_had_stored_it() {
+    let mut rig = rig(None, None);
+    let due = rig.due_in(60_000, content());
+    let is_of_b = |row: &Row| matches!(row, Row::Fact(row) if row.place.version.offset() == 1);
+    lost_between_rows(&mut rig, vec![("a", due.clone()), ("b", due)], is_of_b);
+    assert_eq!(rig.decisions(), [Decision::Scheduled, Decision::OverQuota]);
+    rig.run(60_000);
+    assert_eq!(rig.called(), ["a"]);
+    rig.end_call(CallEnd::of(Outcome::Succeeded));
+    rig.take_over(8);
+    rig.run(60_000);
+    assert!(rig.called().is_empty(), "nor by the next owner");
+}
+
+#[test]
+fn what_may_have_stopped_another_is_not_refused() {
+    let mut rig = rig(None, None);
+    let (soon, later) = (rig.due_in(60_000, content()), rig.due_in(90_000, content()));
+    rig.append("q", "b", soon.clone());
+    let of_b = |row: &Row| matches!(row, Row::Fact(row) if row.place.version.offset() == 2);
+    lost_between_rows(&mut rig, vec![("a", soon), ("b", later)], of_b);
+    assert_eq!(rig.decisions()[2..], [Decision::OverQuota, Decision::Replaced]);
 }

@@ -333,7 +333,7 @@ impl Rig {
             }
             Effect::Forward(offset, _) => Input::Produced(offset, Ok(())),
             Effect::WantSlots(..) if self.no_slots => return None,
-            Effect::WantSlots(lane, count) => {
+            Effect::WantSlots(lane, count, _) => {
                 self.slots_out += i64::from(count);
                 Input::Slots(lane, count)
             }
