@@ -12,6 +12,7 @@
 mod build;
 mod collection;
 mod docs;
+mod doubts;
 mod environment;
 mod file;
 mod handler;

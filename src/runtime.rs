@@ -217,6 +217,11 @@ impl Service {
         self.shared.slots.holdup(handler)
     }
 
+    /// What holds up some of the tasks of a handler that wait: with the collection, where it is the limit of one.
+    pub(crate) fn holdups_apart(&self, handler: &HandlerName) -> Vec<(Option<Arc<str>>, engine::Holdup)> {
+        self.shared.slots.holdups_apart(handler)
+    }
+
     /// The gates.
     pub(crate) fn gates(&self) -> &gates::Keeper {
         &self.shared.gates

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::output::{self, Format};
 use super::{Exit, Global};
-use crate::config::{Flag, Loaded, Sources, load};
+use crate::config::{Config, Flag, Loaded, Sources, load};
 
 /// Check or show the configuration.
 #[derive(Debug, clap::Subcommand)]
@@ -19,6 +19,9 @@ pub(super) enum Verb {
 
 pub(super) fn run(global: &Global, verb: &Verb) -> anyhow::Result<()> {
     let loaded = loaded(global, Vec::new())?;
+    if matches!(verb, Verb::Check) {
+        loaded.config.doubts().iter().for_each(|doubt| eprintln!("warning: {doubt}"));
+    }
     match (verb, global.output) {
         (Verb::Check, _) if loaded.names_servers() => {
             expect_servers(&loaded)?;
@@ -67,6 +70,13 @@ pub(super) fn with_servers(global: &Global, flags: Vec<Flag>) -> anyhow::Result<
     let loaded = loaded(global, flags)?;
     loaded.require_servers().map_err(|problems| Exit::Usage.with(problems.to_string()))?;
     Ok(loaded)
+}
+
+/// Says what the configuration says and a person hardly means.
+pub(super) fn warn(config: &Config) {
+    for doubt in config.doubts() {
+        tracing::warn!("configuration: {doubt}");
+    }
 }
 
 /// Checks all that `serve` needs of the configuration and that can be seen without a connection.

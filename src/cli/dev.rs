@@ -27,6 +27,7 @@ pub(super) async fn run(global: &Global, args: Args) -> anyhow::Result<()> {
     let (mut config, ignored) =
         load_dev(sources, &args.data).map_err(|problems| Exit::Usage.with(problems.to_string()))?;
     crate::telemetry::init(&config.log)?;
+    super::config::warn(&config);
     if !ignored.is_empty() {
         tracing::warn!(keys = ignored.join(", "), "set, and of no use to `dev`, which has no servers");
     }

@@ -186,7 +186,13 @@ pub(super) async fn instance(global: &Global, _verb: Instance) -> anyhow::Result
 
 fn queue_explained(found: &Value) -> String {
     let mut lines = gates_of(found);
+    if let Some(detail) = found["not_running"]["detail"].as_str() {
+        lines.push_str(&format!("- {detail}\n"));
+    }
     match &found["head"] {
+        Value::Null if found["not_running"].is_object() => {
+            lines.push_str("No task of it is known to be ready.\n")
+        }
         Value::Null => lines.push_str("No task of it is ready.\n"),
         head => {
             let id = head["id"].as_str().unwrap_or("-");
@@ -220,8 +226,15 @@ fn handler_explained(found: &Value) -> String {
             one["retrying"],
             one["at_gates"]
         ));
+        lines.push_str(&apart(one).map(|detail| format!("- some: {detail}\n")).collect::<String>());
     }
     lines
+}
+
+/// What holds up some of a handler's tasks.
+fn apart(handler: &Value) -> impl Iterator<Item = &str> {
+    let reasons = handler["held_up_apart"].as_array().into_iter().flatten();
+    reasons.filter_map(|reason| reason["detail"].as_str())
 }
 
 pub(super) async fn handler(global: &Global, verb: Handler) -> anyhow::Result<()> {
@@ -254,6 +267,7 @@ pub(super) async fn handler(global: &Global, verb: Handler) -> anyhow::Result<()
         if let Some(detail) = one["held_up"]["detail"].as_str() {
             line.push_str(&format!("  held up: {detail}"));
         }
+        line.extend(apart(one).map(|detail| format!("  some held up: {detail}")));
         line + "\n"
     })
     .await

@@ -29,6 +29,7 @@ pub(super) async fn run(global: &Global, _args: Args) -> anyhow::Result<()> {
     super::config::expect_servers(&loaded)?;
     let config = loaded.config;
     crate::telemetry::init(&config.log)?;
+    super::config::warn(&config);
     let listener = bind(config.http.listen, "another http.listen").await?;
     let serving = || tracing::info!(listen = %config.http.listen, instance = config.instance.name, "serving");
     until_stopped(listener, start(&config), serving).await

@@ -276,6 +276,26 @@ impl Pool {
         of_handler.or_else(|| self.holdup_of_lane(now, limit, slots, whose, class))
     }
 
+    /// What holds up tasks of a handler that wait, apart from what holds up all of them: with the collection, where it is the
+    /// limit of one. At most [`APART_MAX`].
+    pub fn holdups_apart(&self, now: Boot, handler: &HandlerName) -> Vec<(Option<Arc<str>>, Holdup)> {
+        let Some(slots) = self.slots.get(handler) else { return Vec::new() };
+        let limit = self.limit(handler);
+        let mut found: Vec<(Option<Arc<str>>, Holdup)> = Vec::new();
+        for (whose, class) in slots.flows.waiting() {
+            let of_collection = self.holdup_of_collection(now, whose).map(|holdup| (whose.clone(), holdup));
+            let of_class = || Some((None, self.holdup_of_class(now, limit, slots, class)?));
+            let Some(holdup) = of_collection.or_else(of_class) else { continue };
+            if !found.contains(&holdup) {
+                found.push(holdup);
+            }
+            if found.len() == APART_MAX {
+                break;
+            }
+        }
+        found
+    }
+
     fn holdup_of_handler(&self, now: Boot, limit: Limit, slots: &Slots) -> Option<Holdup> {
         if let Some(at) = limit.breaker.and_then(|policy| slots.breaker.holdup(now, policy)) {
             return Some(at);
@@ -441,6 +461,9 @@ impl Pool {
 
 /// Above so many collections those that are at rest are forgotten.
 const COLLECTIONS_KEPT: usize = 1_024;
+
+/// Most reasons that are named of what is held up apart.
+const APART_MAX: usize = 20;
 
 fn limit_of(limits: &BTreeMap<HandlerName, Limit>, default: Limit, handler: &HandlerName) -> Limit {
     limits.get(handler).copied().unwrap_or(default)

@@ -311,6 +311,14 @@ impl Engine {
         of_queue.next().map(|(place, task)| (task.key.id.clone(), place.ready_at))
     }
 
+    /// Why nothing of this shard starts.
+    pub fn not_running(&self) -> Option<Explanation> {
+        let phase = self.phase_word();
+        let is_behind = phase == "running" && self.is_loader_behind();
+        let phase = if is_behind { "what is ready is still being read from the store" } else { phase };
+        (phase != "running").then_some(Explanation::ShardNotRunning(phase))
+    }
+
     /// What the queues of this shard whose head has a handler wait for.
     pub fn handler_queues(&self, handler: &HandlerName) -> HandlerQueues {
         let mut found = HandlerQueues::default();
@@ -345,13 +353,7 @@ impl Engine {
     pub fn explain(&self, task: &Whose, place: Place) -> Vec<Explanation> {
         let queue = &task.queue;
         let mut reasons = Vec::new();
-        let phase = self.phase_word();
-        if phase != "running" {
-            reasons.push(Explanation::ShardNotRunning(phase));
-        }
-        if phase == "running" && self.is_loader_behind() {
-            reasons.push(Explanation::ShardNotRunning("what is ready is still being read from the store"));
-        }
+        reasons.extend(self.not_running());
         if place.ready_at > self.now.wall {
             reasons.push(Explanation::NotDue(place.ready_at));
         }

@@ -1,7 +1,7 @@
 //! The slot pool shared by all shards of the instance: asks the engine's [`Pool`], tells the shards.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
@@ -86,6 +86,11 @@ impl Slots {
     pub(crate) fn holdup(&self, handler: &HandlerName) -> Option<Holdup> {
         let inner = self.lock();
         inner.pool.holdup(self.clock.now().boot, handler).filter(|_| inner.pool.is_wanted(handler))
+    }
+
+    /// What holds up some of the tasks of a handler that wait.
+    pub(crate) fn holdups_apart(&self, handler: &HandlerName) -> Vec<(Option<Arc<str>>, Holdup)> {
+        self.lock().pool.holdups_apart(self.clock.now().boot, handler)
     }
 
     /// How many handlers are held up by what.

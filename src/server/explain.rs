@@ -82,13 +82,16 @@ pub(super) async fn queue(
         return Ok(answered);
     }
     let name = queue.clone();
-    let asked = hop::ask(&app, shard, move |engine| (engine.queue(&name), engine.next_of(&name))).await;
-    let (found, next) = asked.ok_or_else(|| hop::no_owner(shard))?;
+    let asked = hop::ask(&app, shard, move |engine| {
+        (engine.queue(&name), engine.next_of(&name), engine.not_running())
+    });
+    let (found, next, not_running) = asked.await.ok_or_else(|| hop::no_owner(shard))?;
     let mut view = QueueExplainView {
         queue: queue.to_string(),
         shard: shard.0,
         ready: found.as_ref().map_or(0, |queue| queue.ready),
         running: found.as_ref().map_or(0, |queue| queue.busy),
+        not_running: not_running.as_ref().map(ReasonView::of),
         head: None,
         next: next.map(|(id, ready_at)| NextView { id: id.to_string(), ready_at: format_time(ready_at) }),
         gates: gates_on(&app, &Target::Queue(queue.clone())),
@@ -126,6 +129,7 @@ pub(super) async fn handler(
         concurrency: policy.concurrency,
         slots_taken: app.node.service().slots_taken(&name),
         held_up: holdup_view(&app, &name).map(|(view, _)| view),
+        held_up_apart: holdups_apart(&app, &name),
         ..HandlerInstanceView::default()
     };
     let mut next_try: Option<Wall> = None;
@@ -174,6 +178,14 @@ pub(super) fn holdup_in_view(app: &App, lane: &Lane) -> Option<(ReasonView, Opti
 pub(super) fn holdup_view(app: &App, handler: &HandlerName) -> Option<(ReasonView, Option<Wall>)> {
     let holdup = app.node.service().holdup(handler)?;
     view_of_holdup(app, handler, None, holdup)
+}
+
+/// What holds up some of the tasks of a handler on this instance.
+pub(super) fn holdups_apart(app: &App, handler: &HandlerName) -> Vec<ReasonView> {
+    let holdups = app.node.service().holdups_apart(handler).into_iter();
+    let views = holdups
+        .filter_map(|(collection, holdup)| view_of_holdup(app, handler, collection.as_deref(), holdup));
+    views.map(|(view, _)| view).collect()
 }
 
 fn view_of_holdup(

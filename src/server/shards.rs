@@ -207,6 +207,7 @@ pub(super) async fn handlers(app: App, _: NoParams) -> Json<HandlerPage> {
             breaker_failures: policy.breaker.map(|breaker| breaker.failures),
             breaker_pause_ms: policy.breaker.map(|breaker| breaker.pause_ms),
             held_up: super::explain::holdup_view(&app, name).map(|(view, _)| view),
+            held_up_apart: super::explain::holdups_apart(&app, name),
             timeout_ms: policy.timeout_ms,
             max_attempts: policy.retry.max_attempts,
         }

@@ -265,6 +265,9 @@ pub(super) struct QueueExplainView {
     pub(super) ready: usize,
     /// Attempts that are open.
     pub(super) running: usize,
+    /// Why nothing of its shard starts; absent when the shard runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) not_running: Option<ReasonView>,
     /// Its head, and why that is not running; absent when nothing is ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) head: Option<ExplainView>,
@@ -310,6 +313,10 @@ pub(super) struct HandlerInstanceView {
     /// Why no slot is granted, whoever waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) held_up: Option<ReasonView>,
+    /// What holds up some of the tasks that wait and not others: slots kept for priorities, the rate of late tasks, limits of
+    /// collections. At most 20.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) held_up_apart: Vec<ReasonView>,
     /// Queues whose head has an attempt open.
     pub(super) running: usize,
     /// Queues whose head waits for a slot.
@@ -610,6 +617,10 @@ pub(super) struct HandlerView {
     /// What holds up its slots on this instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) held_up: Option<ReasonView>,
+    /// What holds up some of the tasks that wait and not others: slots kept for priorities, the rate of late tasks, limits of
+    /// collections. At most 20.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) held_up_apart: Vec<ReasonView>,
     /// Time for one attempt, in milliseconds.
     pub(super) timeout_ms: u64,
     /// Attempts in all.

@@ -59,3 +59,51 @@ async fn a_queue_and_a_handler_say_what_they_wait_for() {
     assert!(none.text.contains("work"), "it names those there are: {}", none.text);
     sink.release();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_says_what_holds_up_some_of_its_tasks_alone() {
+    let sink = Sink::start().await;
+    let dir = tempfile::tempdir().expect("a folder");
+    let config = dir.path().join("dueline.toml");
+    let handler =
+        format!("[[handler]]\nname = \"work\"\nkind = \"http\"\nurl = \"{}\"\n", sink.handler("hold"));
+    let limits = "reserve = { priority = 8, slots = 99 }\nconcurrency = 100\n\
+        [[collection]]\nname = \"tenant\"\nconcurrency = 1\n";
+    std::fs::write(&config, handler + limits).expect("written");
+    let dev = Dev::configured(&dir.path().join("data"), Some(&config)).await;
+    for (queue, priority, collection) in
+        [("a", 9, Some("tenant")), ("b", 9, Some("tenant")), ("c", 5, None), ("d", 5, None), ("e", 9, None)]
+    {
+        let mut task = json!({"queue": queue, "id": "1", "handler": "work", "priority": priority});
+        if let Some(name) = collection {
+            task["collection"] = json!(name);
+        }
+        assert_eq!(dev.post("/v1/tasks", &task).await.status, 201);
+    }
+    let found = until("two wait, each for its own reason", || async {
+        let found = dev.get("/v1/handlers/work/explain").await.json;
+        let one = &found["instances"][0];
+        (one["running"] == 3 && one["in_line"] == 2).then_some(found)
+    })
+    .await;
+    let one = &found["instances"][0];
+    assert!(one.get("held_up").is_none(), "others would get a slot: {found}");
+    let mut codes: Vec<&str> = one["held_up_apart"]
+        .as_array()
+        .expect("some are")
+        .iter()
+        .filter_map(|why| why["code"].as_str())
+        .collect();
+    codes.sort_unstable();
+    assert_eq!(codes, ["collection", "reserved"], "{found}");
+    for verb in ["explain", "list"] {
+        let args: &[&str] =
+            if verb == "list" { &["handler", "list"] } else { &["handler", "explain", "work"] };
+        let words = dev.cli(args);
+        assert!(
+            words.out.contains("collection \"tenant\"") && words.out.contains("kept for priority 8"),
+            "{words:?}"
+        );
+    }
+    sink.release();
+}

@@ -175,3 +175,28 @@ fn limits_that_make_no_sense_are_refused_by_name() {
         assert!(ran.code != 0 && ran.err.contains(named), "{text}\n{ran:?}");
     }
 }
+
+#[test]
+fn limits_that_are_hardly_meant_are_warned_of() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("doubtful.toml");
+    let check = |text: &str| {
+        std::fs::write(&file, text).expect("written");
+        dueline(&["config", "check", "--config", file.to_str().expect("a path")])
+    };
+    let handler = "[topics]\npartitions = 64\n[[handler]]\nname = \"work\"\nkind = \"log\"\n";
+    for (text, warned) in [
+        ("intake = \"63/m\"", "warning: handler \"work\": intake is 63/m over 64 shards"),
+        (
+            "rate = \"60/m\"\ncatch_up = \"1/s\"",
+            "warning: handler \"work\": catch_up is 1/s and rate is 60/m",
+        ),
+        ("[[collection]]\nname = \"a\"\nintake = \"1/s\"", "warning: collection \"a\": intake is 1/s"),
+        ("[[collection]]\nname = \"*\"\nintake = \"1/h\"", "warning: collection \"*\": intake is 1/h"),
+    ] {
+        let ran = check(&format!("{handler}{text}"));
+        assert!(ran.code == 0 && ran.err.contains(warned), "{text}\n{ran:?}");
+    }
+    let ran = check(&format!("{handler}intake = \"64/m\"\nrate = \"2/s\"\ncatch_up = \"60/m\""));
+    assert!(ran.code == 0 && !ran.err.contains("warning"), "{ran:?}");
+}

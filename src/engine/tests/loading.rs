@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::rig::Rig;
-use crate::engine::{Budget, CallEnd, Input};
-use crate::model::{Outcome, Payload, TaskContent};
+use crate::engine::{Budget, CallEnd, Explanation, Input, Options};
+use crate::model::{Outcome, Payload, Shard, TaskContent};
 
 /// Tasks that wait in queues of their own, ready, when another owner with room for six takes over.
 fn taken_over(tasks: usize, payload_bytes: usize) -> Rig {
@@ -85,4 +85,11 @@ fn nothing_starts_while_what_is_ready_is_still_to_be_read() {
     rig.release_slices();
     rig.run(10);
     assert_eq!(rig.called(), ["a"]);
+}
+
+#[test]
+fn a_shard_that_does_not_run_says_so() {
+    let rig = Rig::with(Options::new(Shard(0), 1, "rig"));
+    assert_eq!(rig.engine.not_running(), Some(Explanation::ShardNotRunning("idle")));
+    assert_eq!(Rig::running().engine.not_running(), None);
 }
