@@ -30,6 +30,7 @@ mod lane;
 mod late;
 mod life;
 mod load;
+mod map;
 mod outbox;
 mod ownership;
 mod park;

@@ -10,7 +10,7 @@ use crate::model::{HandlerName, TaskContent};
 use super::Options;
 
 /// One kind of slots.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lane {
     /// The handler.
     pub handler: HandlerName,

@@ -5,11 +5,12 @@
 //! their lane by (ready time, version); between lanes the pool of slots decides.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::model::{Boot, Place, QueueName, Standing, Version, Wall};
 
 use super::lane::Lane;
+use super::map::Map;
 
 /// A queue with ready tasks, or with one under way.
 #[derive(Debug, Default)]
@@ -89,11 +90,11 @@ pub(super) enum SlotChange {
 /// The lines for slots, one a lane.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
-    lines: BTreeMap<Lane, Line>,
+    lines: Map<Lane, Line>,
     /// Those that changed since slots were settled.
     changed: Vec<Lane>,
     /// Those that may have a head and a slot for it.
-    startable: Vec<Lane>,
+    startable: VecDeque<Lane>,
     /// Whether heads might start when slots were settled.
     might_start: bool,
 }
@@ -122,13 +123,13 @@ impl Lines {
 
     /// The next head that has a slot; the slot is taken.
     pub(super) fn next(&mut self) -> Option<Place> {
-        while let Some(lane) = self.startable.pop() {
+        while let Some(lane) = self.startable.pop_front() {
             let Some(line) = self.lines.get_mut(&lane).filter(|line| line.free > 0) else { continue };
             let Some(place) = line.heads.pop_first() else { continue };
             line.free -= 1;
             line.waits_since = None;
             self.line(&lane);
-            self.startable.push(lane);
+            self.startable.push_front(lane);
             return Some(place);
         }
         None
@@ -152,7 +153,7 @@ impl Lines {
             line.is_changed = false;
             let change = line.settle(now, may_start);
             if line.free + line.asked == 0 && line.heads.is_empty() {
-                self.lines.remove(&lane);
+                self.lines.swap_remove(&lane);
             }
             changes.extend(change.map(|change| (lane, change)));
         }
@@ -202,8 +203,8 @@ impl Lines {
 
     fn may_be_startable(&mut self, lane: &Lane) {
         let is_startable = self.lines.get(lane).is_some_and(|line| line.free > 0 && !line.heads.is_empty());
-        if is_startable && self.startable.last() != Some(lane) {
-            self.startable.push(lane.clone());
+        if is_startable && self.startable.back() != Some(lane) {
+            self.startable.push_back(lane.clone());
         }
     }
 }

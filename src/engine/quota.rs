@@ -18,6 +18,7 @@ use crate::model::{
 };
 
 use super::lane::Lane;
+use super::map::Map;
 use bucket::{Breaker, Bucket, Share};
 use flow::{Class, Flows, Whose};
 
@@ -114,7 +115,7 @@ pub struct Pool {
     default: Limit,
     collection_limits: CollectionLimits,
     slots: BTreeMap<HandlerName, Slots>,
-    collections: BTreeMap<Arc<str>, OfCollection>,
+    collections: Map<Arc<str>, OfCollection>,
     /// How many were left when those at rest were last forgotten.
     tidied_to: usize,
     share: Share,
@@ -128,7 +129,7 @@ impl Pool {
             default,
             collection_limits: CollectionLimits::default(),
             slots: BTreeMap::new(),
-            collections: BTreeMap::new(),
+            collections: Map::default(),
             tidied_to: 0,
             share: (0, 1),
         }
@@ -163,8 +164,34 @@ impl Pool {
     pub fn want(&mut self, now: Boot, shard: Shard, lane: &Lane, count: u32, since: Boot) -> Vec<Grant> {
         let (whose, class) = parts(lane);
         let weight = self.limit_of_collection(whose).map_or(1, |limit| limit.weight);
-        self.slots_of(now, &lane.handler).flows.want(since.min(now), shard, (whose, weight), class, count);
-        self.grant(now, &lane.handler)
+        let at_once = self.take_at_once(now, lane, count);
+        let mut granted = match at_once {
+            0 => Vec::new(),
+            count => vec![Grant { shard, lane: lane.clone(), count }],
+        };
+        if at_once < count {
+            let flows = &mut self.slots_of(now, &lane.handler).flows;
+            flows.want(since.min(now), shard, (whose, weight), class, count - at_once);
+            granted.extend(self.grant(now, &lane.handler));
+        }
+        granted
+    }
+
+    /// Where nobody waits there is no turn to wait for: so many slots are taken at once.
+    fn take_at_once(&mut self, now: Boot, lane: &Lane, count: u32) -> u32 {
+        if !self.slots_of(now, &lane.handler).flows.is_empty() {
+            return 0;
+        }
+        let (limit, (whose, class)) = (self.limit(&lane.handler), parts(lane));
+        for taken in 0..count {
+            let slots = &self.slots[&lane.handler];
+            let of_handler = self.holdup_of_handler(now, limit, slots);
+            if of_handler.or_else(|| self.holdup_of_lane(now, limit, slots, whose, class)).is_some() {
+                return taken;
+            }
+            self.take(now, limit, &lane.handler, whose, class);
+        }
+        count
     }
 
     /// A shard gives slots back: those granted to others by it.
@@ -387,7 +414,9 @@ impl Pool {
         let limit = self.limit(handler);
         let mut granted: Vec<Grant> = Vec::new();
         while let Some((whose, class)) = self.next(now, limit, handler) {
-            let shard = self.take(now, limit, handler, &whose, class);
+            self.take(now, limit, handler, &whose, class);
+            let flows = &mut self.slots.get_mut(handler).expect("somebody waits for it").flows;
+            let shard = flows.take(&whose, class);
             let is_same = |grant: &Grant| {
                 grant.shard == shard && grant.lane.collection == whose && class_of(&grant.lane) == class
             };
@@ -423,9 +452,10 @@ impl Pool {
         next
     }
 
-    fn take(&mut self, now: Boot, limit: Limit, handler: &HandlerName, whose: &Whose, class: Class) -> Shard {
+    /// Takes one slot, where nothing holds it up.
+    fn take(&mut self, now: Boot, limit: Limit, handler: &HandlerName, whose: &Whose, class: Class) {
         let (share, of_collection) = (self.share, self.limit_of_collection(whose));
-        let slots = self.slots.get_mut(handler).expect("somebody waits for it");
+        let slots = self.slots.get_mut(handler).expect("somebody asked for it");
         slots.bucket.take(now, limit.rate, share);
         if class.is_late && !planted!(CatchUpUnbounded) {
             slots.catch_up.take(now, limit.catch_up, share);
@@ -443,8 +473,6 @@ impl Pool {
             collection.bucket.take(now, limit.rate, share);
             collection.taken += u32::from(!planted!(CollectionNotCounted));
         }
-        let slots = self.slots.get_mut(handler).expect("somebody waits for it");
-        slots.flows.take(whose, class)
     }
 
     /// Forgets collections of which nothing is known that a new one would not be: nothing taken, a call to begin with.

@@ -1,0 +1,5 @@
+//! A map for keys that are costly to compare: looked up by hash, walked in an order that depends on nothing but what was
+//! done to it, so that a simulation stays what it is.
+
+/// By hash; walked in the order of insertion, but for removals, which put the last in the place of what is removed.
+pub(super) type Map<K, V> = indexmap::IndexMap<K, V, foldhash::fast::RandomState>;
