@@ -42,7 +42,8 @@ pub(crate) struct Insides(BTreeMap<String, Inside>);
 impl Cluster {
     /// Makes it where it is not there. Takes a minute.
     pub(crate) fn up() -> Result<Cluster> {
-        let was_up = run(&["status"], Stdio::null())?.status.success();
+        // A line for each server, whether it answers or not; nothing when there is no cluster.
+        let was_up = !run(&["status"], Stdio::null())?.stdout.is_empty();
         let up = run(&["up"], Stdio::inherit())?;
         ensure!(up.status.success(), "`cargo xtask cluster up` failed; its messages are above");
         let said = String::from_utf8_lossy(&up.stdout).into_owned();
@@ -72,10 +73,17 @@ impl Cluster {
         Ok((insides, listeners))
     }
 
-    /// Ends it when this program made it.
+    /// Ends it when this program made it; else mends what a run that was broken off may have left: frozen servers, dead ones,
+    /// cuts.
     pub(crate) fn end(&self) {
-        if self.started && !run(&["down"], Stdio::inherit()).is_ok_and(|output| output.status.success()) {
-            say::line("the cluster that was started may still run: `cargo xtask cluster status`");
+        let done =
+            |arguments: &[&str]| run(arguments, Stdio::inherit()).is_ok_and(|output| output.status.success());
+        if self.started {
+            if !done(&["down"]) {
+                say::line("the cluster that was started may still run: `cargo xtask cluster status`");
+            }
+        } else if !(done(&[&["thaw"], &DCS[..]].concat()) && done(&[&["heal"], &DCS[..]].concat())) {
+            say::line("the cluster may not be whole: `cargo xtask cluster status`");
         }
     }
 }

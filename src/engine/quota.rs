@@ -304,7 +304,7 @@ impl Pool {
     }
 
     /// What holds up tasks of a handler that wait, apart from what holds up all of them: with the collection, where it is the
-    /// limit of one. At most [`APART_MAX`].
+    /// limit of one. At most 20.
     pub fn holdups_apart(&self, now: Boot, handler: &HandlerName) -> Vec<(Option<Arc<str>>, Holdup)> {
         let Some(slots) = self.slots.get(handler) else { return Vec::new() };
         let limit = self.limit(handler);

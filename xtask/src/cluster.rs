@@ -67,7 +67,7 @@ enum Action {
     Start { names: Vec<String> },
     /// SIGSTOP servers
     Freeze { names: Vec<String> },
-    /// SIGCONT servers
+    /// SIGCONT servers; those that do not run are left out
     Thaw { names: Vec<String> },
     /// Lose data centres whole: cut them off and kill their servers
     Lose { dcs: Vec<Place> },
@@ -96,7 +96,10 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         Action::Stop { names } => each(&cluster, &names, servers::stop)?,
         Action::Start { names } => start(&cluster, &named(&names)?)?,
         Action::Freeze { names } => each(&cluster, &names, |state, name| servers::freeze(state, name, true))?,
-        Action::Thaw { names } => each(&cluster, &names, |state, name| servers::freeze(state, name, false))?,
+        Action::Thaw { names } => each(&cluster, &names, |state, name| match state.running(name) {
+            Some(_) => servers::freeze(state, name, false),
+            None => Ok(()),
+        })?,
         Action::Lose { dcs } => {
             reach(&cluster, &dcs, false)?;
             each(&cluster, &words(&dcs), servers::kill)?;
@@ -132,11 +135,19 @@ fn up(cluster: &Cluster, wan: Wan) -> Result<()> {
         say::line("what is left of an earlier cluster is removed");
         clear(cluster, &state)?;
     }
-    let mut state = match cluster.load()? {
+    let known = cluster.load()?;
+    let is_new = known.is_none();
+    let mut state = match known {
         Some(state) => state,
         None => make(cluster, wan)?,
     };
-    servers::start(cluster, &mut state, &plan::names())?;
+    if let Err(error) = servers::start(cluster, &mut state, &plan::names()) {
+        if is_new {
+            say::line("it could not be started whole: what was started is ended");
+            clear(cluster, &state)?;
+        }
+        return Err(error);
+    }
     let addresses = plan::addresses();
     say::data(format_args!("KAFKA={}\nCASSANDRA={}", addresses.kafka, addresses.cassandra))?;
     for place in Place::ALL {
@@ -148,22 +159,28 @@ fn up(cluster: &Cluster, wan: Wan) -> Result<()> {
 
 /// The network, without servers yet. Nothing of it stays when it cannot be made whole.
 fn make(cluster: &Cluster, wan: Wan) -> Result<State> {
-    let made = (|| {
+    let router = (|| {
         for place in Place::ALL {
             cluster.namespace(place).make(&plan::hosts(place))?;
         }
-        let router = router::start(cluster)?;
-        let state = State { router, servers: std::collections::BTreeMap::new() };
-        cluster.save(&state)?;
-        router::ask(&cluster.socket(), &wan.changes())?;
-        Ok(state)
+        router::start(cluster)
     })();
-    if made.is_err() {
-        for place in Place::ALL {
-            cluster.namespace(place).remove()?;
+    let router = match router {
+        Ok(router) => router,
+        Err(error) => {
+            for place in Place::ALL {
+                cluster.namespace(place).remove()?;
+            }
+            return Err(error);
         }
+    };
+    let state = State { router, servers: std::collections::BTreeMap::new() };
+    let ready = cluster.save(&state).and_then(|()| router::ask(&cluster.socket(), &wan.changes()));
+    if let Err(error) = ready {
+        clear(cluster, &state)?;
+        return Err(error);
     }
-    made
+    Ok(state)
 }
 
 fn down(cluster: &Cluster) -> Result<()> {
