@@ -27,7 +27,10 @@ pub(super) struct Commit {
     wrote_at: Boot,
     stamp: u64,
     closing: bool,
+    /// A catch-up goes on until everything below this is applied.
     target: Option<u64>,
+    /// How many records were not applied yet when the target was set last.
+    behind: u64,
     /// Where the log ended when it was last asked.
     log_end: Option<u64>,
     log_first: Option<u64>,
@@ -46,6 +49,8 @@ struct EndAsked {
 }
 
 const END_READ_MS: u64 = 30_000;
+/// The same while a catch-up is under way.
+const TARGET_READ_MS: u64 = 1_000;
 const END_RETRY_MS: u64 = 500;
 /// A record appended this long before the log's end was seen may still turn up, in milliseconds.
 const APPEND_SLACK_MS: i64 = 60_000;
@@ -277,7 +282,9 @@ impl Engine {
                 return;
             }
         };
-        self.commit.end_read_at = Some(self.now.boot.plus_ms(END_READ_MS));
+        let catches_up = self.stage == Stage::CatchingUp;
+        let again_ms = if catches_up { TARGET_READ_MS } else { END_READ_MS };
+        self.commit.end_read_at = Some(self.now.boot.plus_ms(again_ms));
         self.commit.log_end = Some(end.next);
         self.commit.log_first = Some(end.first);
         if let Some(broken) = self.broken_log(&asked, &end) {
@@ -294,11 +301,23 @@ impl Engine {
         if self.intake.oldest_unapplied().is_none() && end.next == self.commit.next_offset() {
             self.commit.quiet_until = self.commit.quiet_until.max(asked.at.plus_ms(-APPEND_SLACK_MS));
         }
-        if self.stage == Stage::CatchingUp && self.commit.target.is_none() {
-            self.commit.target = Some(end.next);
-            self.log_heard();
+        if catches_up {
+            self.set_target(end.next);
         }
         self.begin_intake();
+    }
+
+    /// What came while a catch-up takes long has to be applied too, or starts would know nothing of it. The target moves
+    /// while less and less is missing: who applies more slowly than records come starts in spite of that.
+    fn set_target(&mut self, end: u64) {
+        let behind = end.saturating_sub(self.commit.next_offset());
+        let first = self.commit.target.is_none();
+        if first || behind < self.commit.behind {
+            (self.commit.target, self.commit.behind) = (Some(end), behind);
+        }
+        if first {
+            self.log_heard();
+        }
     }
 
     /// Why the log cannot be the one this progress belongs to.

@@ -296,6 +296,49 @@ fn a_log_that_stays_silent_does_not_hold_up_a_takeover_for_ever() {
 }
 
 #[test]
+fn what_is_accepted_while_a_takeover_takes_long_counts_before_anything_starts() {
+    let mut rig = Rig::running();
+    rig.schedule("q", "a", 20_000);
+    rig.run(300);
+    rig.fetch_to = 1;
+    for id in ["b", "c", "d"] {
+        rig.schedule("r", id, 60_000);
+    }
+    rig.take_over(2);
+    // Two of three are applied when one more is accepted: less is missing than before.
+    rig.fetch_to = 3;
+    rig.append("q", "a", Verb::Cancel);
+    rig.run(2_000);
+    // All that was there when the shard was taken over.
+    rig.fetch_to = 4;
+    rig.append_all([]);
+    rig.run(14_000);
+    assert!(rig.calls.is_empty(), "a cancel was accepted before the task began");
+    rig.fetch_to = usize::MAX;
+    rig.append_all([]);
+    rig.run(40_000);
+    assert_eq!(rig.called(), ["b"]);
+}
+
+#[test]
+fn who_applies_more_slowly_than_records_come_starts_in_spite_of_that() {
+    let mut rig = Rig::running();
+    rig.schedule("q", "a", 10_000);
+    rig.run(300);
+    rig.fetch_to = 1;
+    rig.schedule("r", "b", 60_000);
+    rig.take_over(2);
+    for applied in 2..12 {
+        rig.schedule("r", &format!("{applied}"), 60_000);
+        rig.schedule("r", &format!("{applied} too"), 60_000);
+        rig.fetch_to = applied;
+        rig.append_all([]);
+        rig.run(1_000);
+    }
+    assert_eq!(rig.called(), ["a"]);
+}
+
+#[test]
 fn a_clock_that_jumped_breaks_calls_off_and_the_lease_is_verified_anew() {
     let mut rig = Rig::running();
     rig.schedule("q", "a", 0);
