@@ -160,8 +160,8 @@ impl Engine {
     /// Starts heads that have a slot, while the lease allows it.
     pub(super) fn start_heads(&mut self) {
         while self.may_start() {
-            let Some(place) = self.lines.next() else { return };
-            self.begin(place);
+            let Some((place, lane)) = self.lines.next() else { return };
+            self.begin(place, lane);
         }
     }
 
@@ -183,9 +183,9 @@ impl Engine {
         self.window.cursor().ready_at <= self.now.wall && !self.window.is_full()
     }
 
-    fn begin(&mut self, place: Place) {
+    fn begin(&mut self, place: Place, lane: Lane) {
         let task = self.window.get(place).expect("a head in line is in memory");
-        let (name, content, lane) = (task.key.queue.clone(), task.content.clone(), self.lane_of(task));
+        let (name, content) = (task.key.queue.clone(), task.content.clone());
         if let Some(reason) = self.overdue(place) {
             self.lines.unused(&lane);
             self.close(place, reason);
@@ -196,7 +196,7 @@ impl Engine {
         queue.candidate = None;
         queue.busy.insert(place);
         match inline(&content.payload) {
-            Some(payload) => self.write_start(place, payload),
+            Some(payload) => self.write_start(place, lane, payload),
             None => {
                 self.set_status(place, Status::Fetching);
                 let ticket = self.ticket();
@@ -228,7 +228,7 @@ impl Engine {
         let may_start =
             self.may_start() && is_head && !self.intake.is_frozen(place) && self.bar_of(place).is_none();
         if let (Ok(Some(bytes)), true) = (&payload, may_start) {
-            return self.write_start(place, bytes.clone());
+            return self.write_start(place, lane, bytes.clone());
         }
         if !matches!(payload, Ok(Some(_))) {
             let failure = payload.err().unwrap_or(Failure::Unavailable("a stored payload is missing".into()));
@@ -246,11 +246,11 @@ impl Engine {
         self.pump(&name);
     }
 
-    fn write_start(&mut self, place: Place, payload: Arc<[u8]>) {
+    fn write_start(&mut self, place: Place, lane: Lane, payload: Arc<[u8]>) {
         self.set_status(place, Status::Starting);
         let task = self.window.get(place).expect("a task that starts is in memory");
         let (counts, content) = (task.counts, task.content.clone());
-        let (key, due_at, lane) = (task.key.clone(), task.due_at, self.lane_of(task));
+        let (key, due_at) = (task.key.clone(), task.due_at);
         let policy = self.options.policy(&content.handler);
         let timeout_ms = content.timeout_ms.unwrap_or(policy.timeout_ms);
         let max_attempts = content.retry.unwrap_or(policy.retry).max_attempts;

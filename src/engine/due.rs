@@ -55,11 +55,11 @@ impl Engine {
 
     fn evict(&mut self, place: Place) {
         let Some(task) = self.window.evict(place) else { return };
-        let lane = self.lane_of(&task);
         if let Some(queue) = self.queues.by_name.get_mut(&task.key.queue) {
             queue.remove(task.due_at, place);
             if queue.candidate == Some(place) {
                 queue.candidate = None;
+                let lane = self.lane_of(&task);
                 self.lines.leave(&lane, place);
             }
         }

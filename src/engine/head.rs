@@ -75,6 +75,6 @@ impl Engine {
 
     /// What a task that is in line stands in line for.
     pub(super) fn lane_of(&self, task: &Task) -> Lane {
-        self.options.lane(&task.content, task.is_late)
+        self.lines.lane(self.options.lane(&task.content, task.is_late))
     }
 }

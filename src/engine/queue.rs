@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::model::{Boot, Place, QueueName, Standing, Version, Wall};
 
-use super::lane::Lane;
+use super::lane::{Lane, Sought};
 use super::map::Map;
 
 /// A queue with ready tasks, or with one under way.
@@ -91,72 +91,86 @@ pub(super) enum SlotChange {
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     lines: Map<Lane, Line>,
-    /// Those that changed since slots were settled.
-    changed: Vec<Lane>,
+    /// Those that changed since slots were settled, by their place in `lines`.
+    changed: Vec<usize>,
     /// Those that may have a head and a slot for it.
-    startable: VecDeque<Lane>,
+    startable: VecDeque<usize>,
     /// Whether heads might start when slots were settled.
     might_start: bool,
+    /// How many were left when those in which nobody stands were last forgotten.
+    tidied_to: usize,
 }
 
 /// Most slots of one lane a shard asks for at once.
 const SLOTS_ASKED_MAX: u32 = 256;
+/// So many lines are kept although nobody stands in them: heads of their lanes come again.
+const LINES_KEPT: usize = 64;
 
 impl Lines {
+    /// The lane of a task; one that has a line is the one of that line.
+    pub(super) fn lane(&self, sought: Sought<'_>) -> Lane {
+        self.lines.get_key_value(&sought).map_or_else(|| sought.into(), |(lane, _)| lane.clone())
+    }
+
     pub(super) fn join(&mut self, lane: &Lane, place: Place) {
-        self.line(lane).heads.insert(place);
-        self.may_be_startable(lane);
+        let at = self.at(lane);
+        self.changes(at).heads.insert(place);
+        self.may_be_startable(at);
     }
 
     pub(super) fn leave(&mut self, lane: &Lane, place: Place) {
-        if self.lines.contains_key(lane) {
-            self.line(lane).heads.remove(&place);
+        if let Some(at) = self.lines.get_index_of(lane) {
+            self.changes(at).heads.remove(&place);
         }
     }
 
     pub(super) fn granted(&mut self, lane: &Lane, count: u32) {
-        let line = self.line(lane);
+        let at = self.at(lane);
+        let line = self.changes(at);
         line.asked = line.asked.saturating_sub(count);
         line.free += count;
-        self.may_be_startable(lane);
+        self.may_be_startable(at);
     }
 
-    /// The next head that has a slot; the slot is taken.
-    pub(super) fn next(&mut self) -> Option<Place> {
-        while let Some(lane) = self.startable.pop_front() {
-            let Some(line) = self.lines.get_mut(&lane).filter(|line| line.free > 0) else { continue };
-            let Some(place) = line.heads.pop_first() else { continue };
+    /// The next head that has a slot, and its lane; the slot is taken.
+    pub(super) fn next(&mut self) -> Option<(Place, Lane)> {
+        while let Some(at) = self.startable.front().copied() {
+            let (lane, line) =
+                self.lines.get_index_mut(at).expect("lines stay where they are while heads may start");
+            let head = if line.free > 0 { line.heads.pop_first() } else { None };
+            let Some(place) = head else {
+                self.startable.pop_front();
+                continue;
+            };
             line.free -= 1;
             line.waits_since = None;
-            self.line(&lane);
-            self.startable.push_front(lane);
-            return Some(place);
+            let lane = lane.clone();
+            self.changes(at);
+            return Some((place, lane));
         }
         None
     }
 
     /// Puts back a slot that was taken and not used.
     pub(super) fn unused(&mut self, lane: &Lane) {
-        self.line(lane).free += 1;
-        self.may_be_startable(lane);
+        let at = self.at(lane);
+        self.changes(at).free += 1;
+        self.may_be_startable(at);
     }
 
     /// What to ask for and what to give back, so that slots match the heads that wait.
     /// When nothing may start, what was asked for is withdrawn and what is free goes back.
     pub(super) fn settle(&mut self, now: Boot, may_start: bool) -> Vec<(Lane, SlotChange)> {
         if std::mem::replace(&mut self.might_start, may_start) != may_start {
-            self.changed = self.lines.keys().cloned().collect();
+            self.changed = (0..self.lines.len()).collect();
         }
         let mut changes = Vec::new();
-        for lane in std::mem::take(&mut self.changed) {
-            let Some(line) = self.lines.get_mut(&lane) else { continue };
+        for at in std::mem::take(&mut self.changed) {
+            let (lane, line) = self.lines.get_index_mut(at).expect("a line that changed is there");
             line.is_changed = false;
-            let change = line.settle(now, may_start);
-            if line.free + line.asked == 0 && line.heads.is_empty() {
-                self.lines.swap_remove(&lane);
-            }
-            changes.extend(change.map(|change| (lane, change)));
+            changes.extend(line.settle(now, may_start).map(|change| (lane.clone(), change)));
         }
+        self.tidy();
         changes
     }
 
@@ -165,7 +179,7 @@ impl Lines {
         for line in self.lines.values_mut() {
             line.heads.clear();
         }
-        self.changed = self.lines.keys().cloned().collect();
+        self.changed = (0..self.lines.len()).collect();
         self.startable.clear();
         // Nothing is asked for without heads, so the time does not count.
         self.settle(Boot(0), false)
@@ -189,22 +203,36 @@ impl Lines {
         self.lines.get(lane).map_or(0, |line| line.heads.len())
     }
 
-    /// A line that is about to change.
-    fn line(&mut self, lane: &Lane) -> &mut Line {
-        if !self.lines.contains_key(lane) {
-            self.lines.insert(lane.clone(), Line::default());
+    /// Where the line of a lane is.
+    fn at(&mut self, lane: &Lane) -> usize {
+        match self.lines.get_index_of(lane) {
+            Some(at) => at,
+            None => self.lines.insert_full(lane.clone(), Line::default()).0,
         }
-        let line = self.lines.get_mut(lane).expect("it is there");
+    }
+
+    /// A line that is about to change.
+    fn changes(&mut self, at: usize) -> &mut Line {
+        let line = &mut self.lines[at];
         if !std::mem::replace(&mut line.is_changed, true) {
-            self.changed.push(lane.clone());
+            self.changed.push(at);
         }
         line
     }
 
-    fn may_be_startable(&mut self, lane: &Lane) {
-        let is_startable = self.lines.get(lane).is_some_and(|line| line.free > 0 && !line.heads.is_empty());
-        if is_startable && self.startable.back() != Some(lane) {
-            self.startable.push_back(lane.clone());
+    fn may_be_startable(&mut self, at: usize) {
+        let line = &self.lines[at];
+        if line.free > 0 && !line.heads.is_empty() && self.startable.back() != Some(&at) {
+            self.startable.push_back(at);
+        }
+    }
+
+    /// Forgets lines in which nobody stands, when there are many, and nothing else tells of them by their place.
+    fn tidy(&mut self) {
+        let is_many = self.lines.len() > 2 * self.tidied_to + LINES_KEPT;
+        if is_many && self.changed.is_empty() && self.startable.is_empty() {
+            self.lines.retain(|_, line| line.free + line.asked > 0 || !line.heads.is_empty());
+            self.tidied_to = self.lines.len();
         }
     }
 }

@@ -8,19 +8,18 @@
 //! all shards, and a shard has one owner. What was not used is made up for within a tenth of a second ([`bucket`]).
 
 mod bucket;
+mod collection;
 mod flow;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::{
-    Boot, BreakerPolicy, CollectionLimit, CollectionLimits, HandlerName, Rate, Reserve, Shard,
-};
+use crate::model::{Boot, BreakerPolicy, CollectionLimits, HandlerName, Rate, Reserve, Shard};
 
 use super::lane::Lane;
-use super::map::Map;
 use bucket::{Breaker, Bucket, Share};
-use flow::{Class, Flows, Whose};
+use collection::{Collections, Whose};
+use flow::{Class, Flows, Wish};
 
 /// Slots granted to a shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,44 +100,26 @@ struct Slots {
     breaker: Breaker,
 }
 
-/// The slots of a collection.
-#[derive(Debug)]
-struct OfCollection {
-    taken: u32,
-    bucket: Bucket,
-}
-
 /// The slots of all handlers and collections.
 #[derive(Debug)]
 pub struct Pool {
     limits: BTreeMap<HandlerName, Limit>,
     default: Limit,
-    collection_limits: CollectionLimits,
     slots: BTreeMap<HandlerName, Slots>,
-    collections: Map<Arc<str>, OfCollection>,
-    /// How many were left when those at rest were last forgotten.
-    tidied_to: usize,
+    collections: Collections,
     share: Share,
 }
 
 impl Pool {
     /// A pool with a limit per handler, and one for handlers not named. It has no part of any rate yet.
     pub fn new(limits: BTreeMap<HandlerName, Limit>, default: Limit) -> Pool {
-        Pool {
-            limits,
-            default,
-            collection_limits: CollectionLimits::default(),
-            slots: BTreeMap::new(),
-            collections: Map::default(),
-            tidied_to: 0,
-            share: (0, 1),
-        }
+        Pool { limits, default, slots: BTreeMap::new(), collections: Collections::default(), share: (0, 1) }
     }
 
     /// The same with limits of collections.
     #[must_use]
-    pub fn with_collections(self, collection_limits: CollectionLimits) -> Pool {
-        Pool { collection_limits, ..self }
+    pub fn with_collections(self, limits: CollectionLimits) -> Pool {
+        Pool { collections: Collections::new(limits), ..self }
     }
 
     /// Of all shards these are owned here: the part of each rate that this instance has from now on.
@@ -151,10 +132,7 @@ impl Pool {
                 slots.bucket.fill(now, limit.rate, self.share);
                 slots.catch_up.fill(now, limit.catch_up, self.share);
             }
-            for (name, collection) in &mut self.collections {
-                let limit = self.collection_limits.of(name);
-                collection.bucket.fill(now, limit.and_then(|limit| limit.rate), self.share);
-            }
+            self.collections.fill(now, self.share);
             self.share = share;
             self.slots.values_mut().for_each(|slots| slots.flows.all_back());
         }
@@ -162,63 +140,75 @@ impl Pool {
 
     /// A shard asks for slots, which it has waited for since then: those granted at once.
     pub fn want(&mut self, now: Boot, shard: Shard, lane: &Lane, count: u32, since: Boot) -> Vec<Grant> {
-        let (whose, class) = parts(lane);
-        let weight = self.limit_of_collection(whose).map_or(1, |limit| limit.weight);
-        let at_once = self.take_at_once(now, lane, count);
+        let (whose, class) = (self.enter(now, lane), class_of(lane));
+        let at_once = self.take_at_once(now, &lane.handler, whose, class, count);
         let mut granted = match at_once {
             0 => Vec::new(),
             count => vec![Grant { shard, lane: lane.clone(), count }],
         };
         if at_once < count {
-            let flows = &mut self.slots_of(now, &lane.handler).flows;
-            flows.want(since.min(now), shard, (whose, weight), class, count - at_once);
+            let weight = self.collections.weight(whose);
+            let wish = Wish { whose, weight, class, lane, count: count - at_once };
+            self.slots_of(now, &lane.handler).flows.want(since.min(now), shard, wish);
             granted.extend(self.grant(now, &lane.handler));
         }
         granted
     }
 
+    /// Whose tasks are in a lane; its collection is known from now on.
+    fn enter(&mut self, now: Boot, lane: &Lane) -> Whose {
+        let Pool { collections, slots, share, .. } = self;
+        let is_waited_for = |number| slots.values().any(|slots| slots.flows.knows(Some(number)));
+        collections.enter(now, *share, lane.collection.as_ref(), is_waited_for)
+    }
+
     /// Where nobody waits there is no turn to wait for: so many slots are taken at once.
-    fn take_at_once(&mut self, now: Boot, lane: &Lane, count: u32) -> u32 {
-        if !self.slots_of(now, &lane.handler).flows.is_empty() {
+    fn take_at_once(
+        &mut self,
+        now: Boot,
+        handler: &HandlerName,
+        whose: Whose,
+        class: Class,
+        count: u32,
+    ) -> u32 {
+        if !self.slots_of(now, handler).flows.is_empty() {
             return 0;
         }
-        let (limit, (whose, class)) = (self.limit(&lane.handler), parts(lane));
+        let limit = self.limit(handler);
         for taken in 0..count {
-            let slots = &self.slots[&lane.handler];
+            let slots = &self.slots[handler];
             let of_handler = self.holdup_of_handler(now, limit, slots);
             if of_handler.or_else(|| self.holdup_of_lane(now, limit, slots, whose, class)).is_some() {
                 return taken;
             }
-            self.take(now, limit, &lane.handler, whose, class);
+            self.take(now, limit, handler, whose, class);
         }
         count
     }
 
     /// A shard gives slots back: those granted to others by it.
     pub fn free(&mut self, now: Boot, lane: &Lane, count: u32) -> Vec<Grant> {
-        self.give_back(now, lane, count);
-        self.grant_after(now, lane)
+        let whose = self.enter(now, lane);
+        self.give_back(now, lane, whose, count);
+        self.grant_after(now, lane, whose)
     }
 
     /// A shard needs no slots of a lane any more: what it waits for is forgotten, and it gives back what it did not use, with
     /// its part of the rates and of a probe. Those granted to others by it.
     pub fn withdraw(&mut self, now: Boot, shard: Shard, lane: &Lane, unused: u32) -> Vec<Grant> {
-        let (share, limit, (whose, class)) = (self.share, self.limit(&lane.handler), parts(lane));
+        let (share, limit, whose) = (self.share, self.limit(&lane.handler), self.enter(now, lane));
         let Some(slots) = self.slots.get_mut(&lane.handler) else { return Vec::new() };
-        slots.flows.forget(shard, whose, class);
+        slots.flows.forget(shard, whose, class_of(lane));
         if unused > 0 {
             slots.bucket.put_back(now, limit.rate, share, unused);
             if lane.is_late {
                 slots.catch_up.put_back(now, limit.catch_up, share, unused);
             }
             slots.breaker.probe_withdrawn();
-            let rate = self.limit_of_collection(whose).and_then(|limit| limit.rate);
-            if let Some(collection) = whose.as_ref().and_then(|name| self.collections.get_mut(name)) {
-                collection.bucket.put_back(now, rate, share, unused);
-            }
-            self.give_back(now, lane, unused);
+            self.collections.put_back(now, share, whose, unused);
+            self.give_back(now, lane, whose, unused);
         }
-        self.grant_after(now, lane)
+        self.grant_after(now, lane, whose)
     }
 
     /// A call has ended: whether its target is well.
@@ -271,8 +261,7 @@ impl Pool {
     pub fn has_timed_limits(&self) -> bool {
         let is_timed =
             |limit: &Limit| limit.rate.is_some() || limit.breaker.is_some() || limit.catch_up.is_some();
-        let of_collections = self.collection_limits.all().any(|limit| limit.rate.is_some());
-        of_collections || is_timed(&self.default) || self.limits.values().any(is_timed)
+        self.collections.have_rates() || is_timed(&self.default) || self.limits.values().any(is_timed)
     }
 
     /// Slots of a handler that are taken.
@@ -298,9 +287,9 @@ impl Pool {
     /// Why no slot of a lane would be granted now.
     pub fn holdup_in(&self, now: Boot, lane: &Lane) -> Option<Holdup> {
         let (limit, slots) = (self.limit(&lane.handler), self.slots.get(&lane.handler)?);
-        let (whose, class) = parts(lane);
         let of_handler = self.holdup_of_handler(now, limit, slots);
-        of_handler.or_else(|| self.holdup_of_lane(now, limit, slots, whose, class))
+        let whose = self.collections.known_as(lane.collection.as_ref());
+        of_handler.or_else(|| self.holdup_of_lane(now, limit, slots, whose, class_of(lane)))
     }
 
     /// What holds up tasks of a handler that wait, apart from what holds up all of them: with the collection, where it is the
@@ -310,7 +299,8 @@ impl Pool {
         let limit = self.limit(handler);
         let mut found: Vec<(Option<Arc<str>>, Holdup)> = Vec::new();
         for (whose, class) in slots.flows.waiting() {
-            let of_collection = self.holdup_of_collection(now, whose).map(|holdup| (whose.clone(), holdup));
+            let holdup = self.collections.holdup(now, self.share, whose);
+            let of_collection = holdup.map(|holdup| (self.collections.name(whose).cloned(), holdup));
             let of_class = || Some((None, self.holdup_of_class(now, limit, slots, class)?));
             let Some(holdup) = of_collection.or_else(of_class) else { continue };
             if !found.contains(&holdup) {
@@ -338,19 +328,11 @@ impl Pool {
         now: Boot,
         limit: Limit,
         slots: &Slots,
-        whose: &Whose,
+        whose: Whose,
         class: Class,
     ) -> Option<Holdup> {
-        self.holdup_of_collection(now, whose).or_else(|| self.holdup_of_class(now, limit, slots, class))
-    }
-
-    fn holdup_of_collection(&self, now: Boot, whose: &Whose) -> Option<Holdup> {
-        let collection = self.collections.get(whose.as_ref()?)?;
-        let limit = self.limit_of_collection(whose)?;
-        if limit.concurrency.is_some_and(|most| collection.taken >= most.max(1)) {
-            return Some(Holdup::CollectionConcurrency(collection.taken));
-        }
-        collection.bucket.next(now, limit.rate?, self.share).map(Holdup::CollectionRate)
+        let of_collection = self.collections.holdup(now, self.share, whose);
+        of_collection.or_else(|| self.holdup_of_class(now, limit, slots, class))
     }
 
     fn holdup_of_class(&self, now: Boot, limit: Limit, slots: &Slots, class: Class) -> Option<Holdup> {
@@ -361,10 +343,6 @@ impl Pool {
         }
         let rate = limit.catch_up.filter(|_| class.is_late && !planted!(CatchUpUnbounded))?;
         slots.catch_up.next(now, rate, self.share).map(Holdup::CatchUp)
-    }
-
-    fn limit_of_collection(&self, whose: &Whose) -> Option<CollectionLimit> {
-        self.collection_limits.of(whose.as_ref()?)
     }
 
     fn limit(&self, handler: &HandlerName) -> Limit {
@@ -383,22 +361,19 @@ impl Pool {
         }
     }
 
-    fn give_back(&mut self, now: Boot, lane: &Lane, count: u32) {
+    fn give_back(&mut self, now: Boot, lane: &Lane, whose: Whose, count: u32) {
         let is_low = is_low(self.limit(&lane.handler), lane.priority);
         let slots = self.slots_of(now, &lane.handler);
         slots.taken = slots.taken.checked_sub(count).expect("no more slots come back than were taken");
         slots.taken_low -= if is_low { count } else { 0 };
-        slots.flows.back(&lane.collection);
-        if let Some(collection) = lane.collection.as_ref().and_then(|name| self.collections.get_mut(name)) {
-            collection.taken = collection.taken.saturating_sub(count);
-        }
+        slots.flows.back(whose);
+        self.collections.give_back(whose, count);
     }
 
     /// Grants what slots that came back allow: to their handler, and to others that have waited for the collection.
-    fn grant_after(&mut self, now: Boot, lane: &Lane) -> Vec<Grant> {
+    fn grant_after(&mut self, now: Boot, lane: &Lane, whose: Whose) -> Vec<Grant> {
         let mut granted = self.grant(now, &lane.handler);
-        let whose = &lane.collection;
-        if self.limit_of_collection(whose).is_some_and(|limit| limit.concurrency.is_some()) {
+        if self.collections.limits_concurrency(whose) {
             let waits = |slots: &Slots| slots.flows.has(whose);
             let others = self.slots.iter().filter(|(other, slots)| **other != lane.handler && waits(slots));
             let others: Vec<HandlerName> = others.map(|(other, _)| other.clone()).collect();
@@ -414,19 +389,12 @@ impl Pool {
         let limit = self.limit(handler);
         let mut granted: Vec<Grant> = Vec::new();
         while let Some((whose, class)) = self.next(now, limit, handler) {
-            self.take(now, limit, handler, &whose, class);
+            self.take(now, limit, handler, whose, class);
             let flows = &mut self.slots.get_mut(handler).expect("somebody waits for it").flows;
-            let shard = flows.take(&whose, class);
-            let is_same = |grant: &Grant| {
-                grant.shard == shard && grant.lane.collection == whose && class_of(&grant.lane) == class
-            };
-            match granted.iter_mut().rfind(|grant| is_same(grant)) {
+            let (shard, lane) = flows.take(whose, class);
+            match granted.iter_mut().rfind(|grant| grant.shard == shard && grant.lane == lane) {
                 Some(grant) => grant.count += 1,
-                None => {
-                    let Class { priority, is_late } = class;
-                    let lane = Lane { handler: handler.clone(), collection: whose, priority, is_late };
-                    granted.push(Grant { shard, lane, count: 1 });
-                }
+                None => granted.push(Grant { shard, lane, count: 1 }),
             }
         }
         let has_rate = limit.rate.is_some() || limit.catch_up.is_some();
@@ -445,7 +413,7 @@ impl Pool {
         // Out of the pool while the rest of it is asked.
         let mut flows = std::mem::take(&mut self.slots.get_mut(handler)?.flows);
         let slots = &self.slots[handler];
-        let held_up = |whose: &Whose| self.holdup_of_collection(now, whose).map(Holdup::until);
+        let held_up = |whose| self.collections.holdup(now, self.share, whose).map(Holdup::until);
         let may_class = |class| self.holdup_of_class(now, limit, slots, class).is_none();
         let next = flows.next(now, held_up, may_class);
         self.slots.get_mut(handler)?.flows = flows;
@@ -453,42 +421,18 @@ impl Pool {
     }
 
     /// Takes one slot, where nothing holds it up.
-    fn take(&mut self, now: Boot, limit: Limit, handler: &HandlerName, whose: &Whose, class: Class) {
-        let (share, of_collection) = (self.share, self.limit_of_collection(whose));
+    fn take(&mut self, now: Boot, limit: Limit, handler: &HandlerName, whose: Whose, class: Class) {
         let slots = self.slots.get_mut(handler).expect("somebody asked for it");
-        slots.bucket.take(now, limit.rate, share);
+        slots.bucket.take(now, limit.rate, self.share);
         if class.is_late && !planted!(CatchUpUnbounded) {
-            slots.catch_up.take(now, limit.catch_up, share);
+            slots.catch_up.take(now, limit.catch_up, self.share);
         }
         slots.breaker.let_through(now);
         slots.taken += 1;
         slots.taken_low += u32::from(is_low(limit, class.priority));
-        if let (Some(name), Some(limit)) = (whose, of_collection) {
-            if self.collections.len() >= COLLECTIONS_KEPT.max(2 * self.tidied_to) {
-                self.forget_collections(now);
-            }
-            let collection = self.collections.entry(name.clone());
-            let collection =
-                collection.or_insert_with(|| OfCollection { taken: 0, bucket: Bucket::new(now, share) });
-            collection.bucket.take(now, limit.rate, share);
-            collection.taken += u32::from(!planted!(CollectionNotCounted));
-        }
-    }
-
-    /// Forgets collections of which nothing is known that a new one would not be: nothing taken, a call to begin with.
-    fn forget_collections(&mut self, now: Boot) {
-        let (limits, share) = (&self.collection_limits, self.share);
-        self.collections.retain(|name, collection| {
-            let rate = limits.of(name).and_then(|limit| limit.rate);
-            collection.taken > 0
-                || rate.is_some_and(|rate| collection.bucket.next(now, rate, share).is_some())
-        });
-        self.tidied_to = self.collections.len();
+        self.collections.take(now, self.share, whose);
     }
 }
-
-/// Above so many collections those that are at rest are forgotten.
-const COLLECTIONS_KEPT: usize = 1_024;
 
 /// Most reasons that are named of what is held up apart.
 const APART_MAX: usize = 20;
@@ -504,10 +448,6 @@ fn is_low(limit: Limit, priority: u8) -> bool {
 
 fn class_of(lane: &Lane) -> Class {
     Class { priority: lane.priority, is_late: lane.is_late }
-}
-
-fn parts(lane: &Lane) -> (&Whose, Class) {
-    (&lane.collection, class_of(lane))
 }
 
 impl Slots {

@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use crate::engine::{Grant, Holdup, Lane, Limit, Pool};
+use crate::engine::map::Map;
+use crate::engine::{Grant, Holdup, Lane, LaneKind, Limit, Pool};
 use crate::model::{Boot, CollectionLimit, CollectionLimits, HandlerName, Reserve, Shard};
 
 const NO_LIMIT: CollectionLimit = CollectionLimit { concurrency: None, rate: None, weight: 1, intake: None };
 
 fn lane(handler: &str, collection: Option<&str>, priority: u8) -> Lane {
-    let collection = collection.map(Arc::from);
-    Lane { collection, priority, ..Lane::of(&HandlerName::new(handler).expect("a name")) }
+    let (handler, collection) = (HandlerName::new(handler).expect("a name"), collection.map(Arc::from));
+    Lane::new(LaneKind { handler, collection, priority, is_late: false })
 }
 
 fn pool(limit: Limit, collections: &[(&str, CollectionLimit)], each_other: Option<CollectionLimit>) -> Pool {
@@ -113,7 +114,8 @@ fn each_collection_without_a_table_of_its_own_has_its_own_part() {
     for small in ["x", "y", "z"] {
         pool.want(Boot(0), Shard(0), &lane("h", Some(small), 5), 1, Boot(0));
     }
-    let next: Vec<_> = turns(&mut pool, first, 4).into_iter().filter_map(|lane| lane.collection).collect();
+    let next: Vec<_> =
+        turns(&mut pool, first, 4).into_iter().filter_map(|lane| lane.collection.clone()).collect();
     let small = next.iter().filter(|name| ***name != *"big").count();
     assert!(small >= 3, "who wants little does not wait for who wants much: {next:?}");
 }
@@ -210,7 +212,7 @@ fn late_tasks_begin_at_the_rate_of_their_handler_and_live_ones_do_not_wait_for_t
     let mut pool = pool(limit, &[], None);
     pool.share(Boot(0), 8, 8);
     let live = lane("h", None, 5);
-    let late = Lane { is_late: true, ..live.clone() };
+    let late = Lane::new(LaneKind { is_late: true, ..LaneKind::clone(&live) });
     assert_eq!(pool.want(Boot(0), Shard(0), &late, 500, Boot(0))[0].count, 1);
     assert!(matches!(pool.holdup_in(Boot(0), &late), Some(Holdup::CatchUp(Some(Boot(100))))));
     assert_eq!(pool.want(Boot(1), Shard(0), &live, 50, Boot(1))[0].count, 50);
@@ -227,7 +229,7 @@ fn late_tasks_begin_at_the_rate_of_their_handler_and_live_ones_do_not_wait_for_t
 #[derive(Default)]
 struct Naive {
     taken: Vec<Lane>,
-    wanted: BTreeMap<(Lane, u32), u32>,
+    wanted: Map<(Lane, u32), u32>,
 }
 
 const CONCURRENCY: usize = 4;
@@ -287,7 +289,7 @@ proptest! {
                     pool.free(Boot(0), lane, 1)
                 }
                 _ => {
-                    naive.wanted.remove(&(lane.clone(), shard));
+                    naive.wanted.swap_remove(&(lane.clone(), shard));
                     let at = naive.taken.iter().position(|taken| taken == lane).filter(|_| count > 3);
                     at.map(|at| naive.taken.remove(at));
                     pool.withdraw(Boot(0), Shard(shard), lane, u32::from(at.is_some()))

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use crate::engine::queue::{Lines, Queue, SlotChange};
-use crate::engine::{Lane, Limit, Pool};
+use crate::engine::{Lane, LaneKind, Limit, Pool};
 use crate::model::{Boot, HandlerName, Place, RetryPolicy, Shard, Version, Wall};
 
 fn handler() -> HandlerName {
@@ -140,7 +140,7 @@ fn what_is_withdrawn_and_asked_for_again_has_waited_all_the_while() {
     assert_eq!(lines.settle(Boot(60), false), [(lane(), SlotChange::Withdraw(1))]);
     assert_eq!(lines.settle(Boot(70), true), wish(3, 10));
     lines.granted(&lane(), 1);
-    assert_eq!(lines.next(), Some(place(1)));
+    assert_eq!(lines.next(), Some((place(1), lane())));
     lines.settle(Boot(80), true);
     lines.settle(Boot(90), false);
     assert_eq!(lines.settle(Boot(100), true), wish(2, 80));
@@ -156,15 +156,16 @@ fn what_is_withdrawn_and_asked_for_again_has_waited_all_the_while() {
 fn heads_of_a_lane_are_served_by_time_and_their_turn_is_told_by_priority() {
     let mut lines = Lines::default();
     let place = |ready, version| Place { ready_at: Wall(ready), version: Version(version) };
-    let (low, high) = (Lane { priority: 1, ..lane() }, Lane { priority: 9, ..lane() });
+    let of = |priority| Lane::new(LaneKind { priority, ..LaneKind::clone(&lane()) });
+    let (low, high) = (of(1), of(9));
     lines.join(&low, place(1, 1));
     lines.join(&high, place(9, 2));
     lines.join(&high, place(3, 3));
     assert_eq!(lines.position(&low, place(1, 1)), (2, 3));
     assert_eq!(lines.position(&high, place(9, 2)), (1, 3));
     lines.granted(&high, 2);
-    let order: Vec<u64> = std::iter::from_fn(|| lines.next()).map(|place| place.version.0).collect();
+    let order: Vec<u64> = std::iter::from_fn(|| lines.next()).map(|(place, _)| place.version.0).collect();
     assert_eq!(order, [3, 2], "a slot of one lane is no other's");
     lines.granted(&low, 1);
-    assert_eq!(lines.next().map(|place| place.version.0), Some(1));
+    assert_eq!(lines.next().map(|(place, _)| place.version.0), Some(1));
 }
