@@ -55,7 +55,7 @@ use crate::model::{
 pub use effect::{CallOrder, Effect, KeyLookup, LeaveCause, Observation};
 pub use fold::{Counts, Folded, Next, fold, state_of};
 pub use input::{Budget, CallEnd, Failure, Incoming, Input, LogEnd};
-pub use lane::Lane;
+pub use lane::{Kind as LaneKind, Lane};
 pub use ownership::Timing;
 pub use quota::{Grant, Holdup, Limit, Pool};
 pub use retention::{Aged, Forget, aged, forget};

@@ -6,23 +6,21 @@ use anyhow::{Context as _, Result};
 use rustix::process::Signal;
 
 use crate::clock::{self, sleep_ms, until_wall, wall_ms};
-use crate::cluster;
-use crate::course::Recovery;
 use crate::event::Event;
 use crate::ledger::Key;
 use crate::network::Way;
 use crate::plan::{Cut, Plan, Server, Step};
 use crate::say;
-use crate::site;
 use crate::stage::Stage;
 use crate::takeover;
 use dueline::testing::rng::Rng;
 
+mod places;
+
+pub(crate) use places::MEANWHILE_QUEUE;
+
 /// A shard whose owner was killed is waited for so long.
 const TAKEOVER_SECONDS_MAX: u64 = 120;
-/// The shards of a lost data centre are run by others within this: the bound of promise 4 in docs/semantics.md is for one
-/// instance; here brokers have to be given up first.
-const DC_TAKEOVER_SECONDS_MAX: u64 = 40;
 /// All is taken in within this.
 const TAKEN_IN_SECONDS_MAX: u64 = 60;
 /// Queues that the tasks of [`Step::LoseAll`] are in.
@@ -45,17 +43,12 @@ pub(crate) async fn all(stage: &mut Stage<'_>, plan: &Plan, ledger: &Path, done:
         say::line(format_args!("{}. {step}", number + 1));
         let number = u32::try_from(number)?;
         match step {
-            Step::Kill { victim, down_ms, rest_ms } => {
+            Step::Kill { victim, down_ms, .. } => {
                 kill(stage, victim, done + number, *down_ms, ledger).await?;
-                rest(stage, *rest_ms).await?;
             }
-            Step::Freeze { victim, for_ms, rest_ms } => {
-                freeze(stage, victim, *for_ms).await?;
-                rest(stage, *rest_ms).await?;
-            }
-            Step::Cut { victim, from, how, for_ms, rest_ms } => {
+            Step::Freeze { victim, for_ms, .. } => freeze(stage, victim, *for_ms).await?,
+            Step::Cut { victim, from, how, for_ms, .. } => {
                 cut(stage, victim, (*from, *how), *for_ms).await?;
-                rest(stage, *rest_ms).await?;
             }
             Step::Join { name, after_ms } => {
                 storm_at += after_ms;
@@ -67,20 +60,24 @@ pub(crate) async fn all(stage: &mut Stage<'_>, plan: &Plan, ledger: &Path, done:
                 until_wall(storm_at).await;
                 stage.leave(name)?;
             }
-            Step::LoseDc { dc, whole, further, for_ms, rest_ms } => {
-                lose_dc(stage, dc, *whole, further.as_deref(), *for_ms).await?;
-                rest(stage, *rest_ms).await?;
+            Step::LoseDc { dc, whole, further, for_ms, .. } => {
+                places::lose_dc(stage, dc, *whole, further.as_deref(), *for_ms).await?;
             }
-            Step::LoseServers { names, frozen, for_ms, rest_ms } => {
-                lose_servers(stage, names, *frozen, *for_ms).await?;
-                rest(stage, *rest_ms).await?;
+            Step::LoseServers { names, frozen, for_ms, .. } => {
+                places::lose_servers(stage, names, *frozen, *for_ms).await?;
             }
-            Step::LoseAll { tasks, due_ms, down_ms, rest_ms } => {
+            Step::Wire { from, to, how, for_ms, .. } => {
+                places::wire(stage, (from, to), *how, *for_ms).await?;
+            }
+            Step::Restart { name, .. } => places::restart(stage, name).await?,
+            Step::LoseAll { tasks, due_ms, down_ms, .. } => {
                 let mut dice = Rng::of_stream(stage.options.seed, LOSSES + 1_000 * u64::from(number));
                 let loss = Loss { round: number, tasks: *tasks, due_ms: *due_ms, down_ms: *down_ms };
                 lose_all(stage, &loss, &plan.instances, &mut dice).await?;
-                rest(stage, *rest_ms).await?;
             }
+        }
+        if let Some(rest_ms) = step.rest_ms() {
+            rest(stage, rest_ms).await.with_context(|| format!("after {step}"))?;
         }
     }
     Ok(())
@@ -110,78 +107,6 @@ async fn kill(stage: &mut Stage<'_>, victim: &str, number: u32, down_ms: i64, le
         stage.wrong(format!("after the kill of {victim}: {error}"));
     }
     Ok(())
-}
-
-/// Loses a data centre, waits until the others run all its shards, and gets it back.
-async fn lose_dc(
-    stage: &mut Stage<'_>,
-    dc: &str,
-    whole: bool,
-    further: Option<&str>,
-    for_ms: i64,
-) -> Result<()> {
-    let victims: Vec<String> = stage.names().into_iter().filter(|name| is_in(name, dc)).collect();
-    let (verb, back) = if whole { ("lose", "heal") } else { ("cut", "open") };
-    let from = wall_ms();
-    if whole {
-        stage.kill_together(&victims, 0)?;
-    }
-    cluster::act(&[verb, dc]).await?;
-    let taken = others_run(stage, dc).await;
-    let took_ms = wall_ms() - from;
-    say::line(format_args!("   all shards run elsewhere after {:.1} s", took_ms as f64 / 1_000.0));
-    if let Err(error) = taken {
-        stage.wrong(format!("{dc} lost: {error}"));
-    }
-    if let Some(further) = further {
-        lose_servers(stage, &[further.to_owned()], false, for_ms / 2).await?;
-        if let Err(error) = others_run(stage, dc).await {
-            stage.wrong(format!("{dc} lost, {further} back: {error}"));
-        }
-    }
-    until_wall(from + for_ms).await;
-    cluster::act(&[back, dc]).await?;
-    stage.fault(format!("{dc} {}", if whole { "lost" } else { "cut off" }), from);
-    stage.recoveries.push(Recovery { dc: dc.to_owned(), whole, from, to: wall_ms(), took_ms });
-    for name in &victims {
-        match whole {
-            true => stage.start(name).await?,
-            false => stage.halted(name, from),
-        }
-    }
-    Ok(())
-}
-
-/// Waits until every shard runs outside of a data centre.
-async fn others_run(stage: &Stage<'_>, dc: &str) -> Result<()> {
-    let run = || {
-        let owners = stage.watch.owners();
-        owners.len() == site::SHARDS as usize && !owners.values().any(|owner| is_in(&owner.instance, dc))
-    };
-    clock::until(&format!("others run all shards of {dc}"), DC_TAKEOVER_SECONDS_MAX, run).await
-}
-
-/// Kills or freezes servers, and has them go on.
-async fn lose_servers(stage: &mut Stage<'_>, names: &[String], frozen: bool, for_ms: i64) -> Result<()> {
-    let (verb, back) = if frozen { ("freeze", "thaw") } else { ("kill", "start") };
-    let arguments = |verb| [verb].into_iter().chain(names.iter().map(String::as_str)).collect::<Vec<_>>();
-    let from = wall_ms();
-    cluster::act(&arguments(verb)).await?;
-    until_wall(from + for_ms).await;
-    cluster::act(&arguments(back)).await?;
-    let how = if frozen { "frozen" } else { "killed" };
-    stage.fault(format!("{} {how}", names.join(", ")), from);
-    // Who cannot reach the store, or waits for it, does not hear in time how calls ended.
-    if names.iter().any(|name| name.starts_with("cassandra")) {
-        for name in stage.names() {
-            stage.halted(&name, from);
-        }
-    }
-    Ok(())
-}
-
-fn is_in(instance: &str, dc: &str) -> bool {
-    cluster::spot(instance).is_ok_and(|(place, _)| place == dc)
 }
 
 async fn freeze(stage: &mut Stage<'_>, victim: &str, for_ms: i64) -> Result<()> {

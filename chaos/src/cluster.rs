@@ -82,7 +82,10 @@ impl Cluster {
             if !done(&["down"]) {
                 say::line("the cluster that was started may still run: `cargo xtask cluster status`");
             }
-        } else if !(done(&[&["thaw"], &DCS[..]].concat()) && done(&[&["heal"], &DCS[..]].concat())) {
+            return;
+        }
+        let dcs = |verb| [&[verb], &DCS[..]].concat();
+        if !(done(&dcs("thaw")) && done(&["mend"]) && done(&dcs("heal"))) {
             say::line("the cluster may not be whole: `cargo xtask cluster status`");
         }
     }
@@ -130,9 +133,13 @@ pub(crate) async fn act(arguments: &[&str]) -> Result<()> {
 
 fn run(arguments: &[&str], errors: Stdio) -> Result<Output> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    // What carries the packets is as fast as this program.
+    let release: &[&str] = if cfg!(debug_assertions) { &[] } else { &["--release"] };
     Command::new(cargo)
         .current_dir(crate::servers::workspace())
-        .args(["run", "--quiet", "--package", "xtask", "--", "cluster"])
+        .args(["run", "--quiet", "--package", "xtask"])
+        .args(release)
+        .args(["--", "cluster"])
         .args(arguments)
         .stdin(Stdio::null())
         .stderr(errors)

@@ -40,9 +40,9 @@ pub(crate) struct Course {
     pub(crate) waits: Option<Spread>,
     /// Of all first attempts, in milliseconds.
     pub(crate) lateness: Option<Spread>,
-    /// For each fault: how long after its beginning the last stretch began in which lateness was above a second (99th percentile),
-    /// in milliseconds; 0 = none did.
-    pub(crate) calm_after_ms: Vec<(String, i64)>,
+    /// For each fault: how long after its beginning the last stretch ended in which lateness was above a second (99th percentile),
+    /// in milliseconds; 0 = there was none, `None` = it was above still when the next fault began, or the run ended.
+    pub(crate) calm_after_ms: Vec<(String, Option<i64>)>,
     pub(crate) stretches: Vec<Stretch>,
     /// The same, for pictures: since when, and each second.
     #[serde(skip)]
@@ -78,7 +78,8 @@ impl Course {
                 is_of(begun + one.at_ms) && one.lateness.is_some_and(|late| late.p99_ms > CALM_MS)
             };
             let last = stretches.iter().filter(bad).map(|one| begun + one.at_ms + STRETCH_MS).max();
-            (fault.what.clone(), last.map_or(0, |last| last - fault.from))
+            let calm = last.is_none_or(|last| last < end).then(|| last.map_or(0, |last| last - fault.from));
+            (fault.what.clone(), calm)
         });
         let calm_after_ms = calm_after.collect();
         Course {
@@ -95,6 +96,12 @@ impl Course {
         }
     }
 
+    /// Whether lateness was below a second in the last stretch that is over.
+    pub(crate) fn is_calm(&self) -> bool {
+        let over = self.stretches.iter().rev().nth(1).and_then(|last| last.lateness);
+        over.is_some_and(|late| late.p99_ms <= CALM_MS)
+    }
+
     /// For people.
     pub(crate) fn text(&self) -> String {
         let Course { sent, accepted, without_accepts_ms, without_calls_ms, lateness, .. } = self;
@@ -108,12 +115,19 @@ impl Course {
         if let Some(lateness) = lateness {
             text += &format!("\nlateness of first attempts: {lateness}");
         }
-        for (what, ms) in &self.calm_after_ms {
-            text +=
-                &format!("\n{what}: lateness (p99 of 5 s) below 1 s again after {:.0} s", *ms as f64 / 1e3);
+        for (what, calm) in &self.calm_after_ms {
+            text += &format!("\n{what}: lateness (p99 of 5 s) below 1 s again {}", calm_text(*calm));
         }
         text
     }
+}
+
+/// When lateness was below a second again, for people.
+pub(crate) fn calm_text(calm_ms: Option<i64>) -> String {
+    calm_ms.map_or_else(
+        || "not before the next fault".to_owned(),
+        |ms| format!("after {:.0} s", ms as f64 / 1e3),
+    )
 }
 
 /// When each first attempt arrived, and how late it was.
@@ -240,6 +254,12 @@ mod tests {
         let fault = |what: &str, from| Fault { what: what.into(), from, to: from + 5_000 };
         history.faults = vec![fault("lost", 10_000), fault("lost again", 60_000)];
         let course = Course::of(&history, 1, vec![1], 100_000);
-        assert_eq!(course.calm_after_ms, [("lost".to_owned(), 15_000), ("lost again".to_owned(), 0)]);
+        assert_eq!(
+            course.calm_after_ms,
+            [("lost".to_owned(), Some(15_000)), ("lost again".to_owned(), Some(0))]
+        );
+        history.faults = vec![fault("lost", 10_000), fault("too soon", 17_000)];
+        let course = Course::of(&history, 1, vec![1], 100_000);
+        assert_eq!(course.calm_after_ms, [("lost".to_owned(), None), ("too soon".to_owned(), Some(8_000))]);
     }
 }

@@ -86,9 +86,9 @@ impl Sent {
         }
     }
 
-    /// Records that are not answered yet.
-    pub(crate) fn under_way(&self) -> usize {
-        self.lock().iter().filter(|entry| entry.state == State::UnderWay).count()
+    /// Of the first `count` records, how many are not answered yet.
+    pub(crate) fn under_way(&self, count: usize) -> usize {
+        self.lock().iter().take(count).filter(|entry| entry.state == State::UnderWay).count()
     }
 
     /// What the first record that failed failed with. Whether it is in the log nobody knows, so such a run proves nothing.

@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
 
 mod act;
+mod bounds;
 mod clock;
 mod cluster;
 mod course;
@@ -29,6 +30,7 @@ mod say;
 mod servers;
 mod sink;
 mod site;
+mod soak;
 mod stage;
 mod takeover;
 mod watch;
@@ -47,6 +49,8 @@ struct Cli {
 enum Task {
     /// Run a scenario; exit code 1 unless everything that is checked holds
     Run(run::Args),
+    /// Run faults of all kinds on three data centres for long, in parts of ten minutes (Linux, root)
+    Soak(soak::Args),
     /// Judge histories that runs have written
     Check {
         /// Files named history.jsonl
@@ -84,23 +88,26 @@ fn perform(task: Task) -> Result<bool> {
             }
             Ok(true)
         }
-        Task::Run(args) => perform_run(args),
+        Task::Run(args) => {
+            let is_cluster = args.servers == run::Topology::Cluster;
+            on_servers(is_cluster, |cluster| run::run(args, cluster))
+        }
+        Task::Soak(args) => on_servers(true, |cluster| soak::run(args, cluster)),
     }
 }
 
-fn perform_run(args: run::Args) -> Result<bool> {
-    let cluster = match args.servers {
-        run::Topology::Single => None,
-        run::Topology::Cluster => Some(Arc::new(cluster::Cluster::up()?)),
-    };
+fn on_servers<F: Future<Output = Result<bool>>>(
+    is_cluster: bool,
+    run: impl FnOnce(Option<Arc<cluster::Cluster>>) -> F,
+) -> Result<bool> {
+    let cluster = if is_cluster { Some(Arc::new(cluster::Cluster::up()?)) } else { None };
     if let Some(cluster) = &cluster {
         // All threads that this one starts are there too, and so is everything they connect to.
         network::entered(cluster.home.clone())?;
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     // Polled by this thread, which instances end with.
-    let ran =
-        runtime.context("a runtime").and_then(|runtime| runtime.block_on(run::run(args, cluster.clone())));
+    let ran = runtime.context("a runtime").and_then(|runtime| runtime.block_on(run(cluster.clone())));
     if let Some(cluster) = cluster {
         cluster.end();
     }

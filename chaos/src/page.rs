@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 use anyhow::Result;
 use dueline::testing::history::Fault;
 
-use crate::course::{Course, Recovery};
+use crate::bounds::Bound;
+use crate::course::{self, Course, Recovery};
 use crate::watch::Change;
 
 mod plot;
@@ -23,6 +24,7 @@ pub(crate) struct Page<'a> {
     pub(crate) places: BTreeMap<String, &'static str>,
     pub(crate) course: &'a Course,
     pub(crate) recoveries: &'a [Recovery],
+    pub(crate) bounds: &'a [Bound],
     pub(crate) faults: &'a [Fault],
     pub(crate) changes: &'a [Change],
     pub(crate) shards: u32,
@@ -60,6 +62,7 @@ impl Page<'_> {
         html += "</ol>";
         html += &self.places();
         html += &self.figures();
+        html += &self.bounds();
         let whole = plot::Span::of(course, faults);
         write!(html, "<h2>Events accepted and calls, each second</h2>{}", plot::rates(course, &whole)?)?;
         write!(html, "<h2>Lateness of first attempts, milliseconds</h2>{}", plot::lateness(course, &whole)?)?;
@@ -112,12 +115,24 @@ impl Page<'_> {
             let how = if *whole { "lost whole" } else { "cut off" };
             figures.push((format!("{dc} {how}: all shards run elsewhere after"), format!("{took_ms} ms")));
         }
-        for (what, ms) in &self.course.calm_after_ms {
-            let name = format!("{what}: lateness (p99 of 5 s) below 1 s again after");
-            figures.push((name, format!("{:.0} s", *ms as f64 / 1e3)));
+        for (what, calm) in &self.course.calm_after_ms {
+            figures
+                .push((format!("{what}: lateness (p99 of 5 s) below 1 s again"), course::calm_text(*calm)));
         }
         "<h2>Figures</h2>".to_owned()
             + &rows("", figures.into_iter().map(|(name, value)| vec![escaped(&name), escaped(&value)]))
+    }
+
+    fn bounds(&self) -> String {
+        if self.bounds.is_empty() {
+            return String::new();
+        }
+        let row = |Bound { what, wanted, measured, kept }: &Bound| {
+            let class = if *kept { "good" } else { "bad" };
+            vec![escaped(what), escaped(wanted), format!("<span class={class}>{}</span>", escaped(measured))]
+        };
+        "<h2>What is wanted of it</h2>".to_owned()
+            + &rows("<tr><th>figure<th>wanted<th>measured", self.bounds.iter().map(row))
     }
 }
 
@@ -156,6 +171,12 @@ mod tests {
             places: BTreeMap::from([("i-1".to_owned(), "dc1")]),
             course: &course,
             recoveries: &[Recovery { dc: "dc1".into(), whole: true, from: 0, to: 9, took_ms: 7 }],
+            bounds: &[Bound {
+                what: "accepted".to_owned(),
+                wanted: "at least 99.9 %".to_owned(),
+                measured: "98 %".to_owned(),
+                kept: false,
+            }],
             faults: &[Fault { what: "dc1 lost".into(), from: 5_000, to: 9_000 }],
             changes: &[],
             shards: 2,
@@ -171,6 +192,7 @@ mod tests {
             "in order",
             "failed",
             "7 ms",
+            "at least 99.9 %<td><span class=bad>98 %",
             "Not everything",
         ] {
             assert!(html.contains(part), "{part}");

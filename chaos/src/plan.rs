@@ -8,6 +8,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 mod draw;
+mod mix;
 #[cfg(test)]
 mod tests;
 
@@ -27,10 +28,13 @@ pub(crate) enum Scenario {
     KafkaGone,
     CassandraGone,
     ServersDown,
+    Wan,
+    RollingRestart,
+    Mixed,
 }
 
 impl Scenario {
-    pub(crate) const ALL: [Scenario; 12] = [
+    pub(crate) const ALL: [Scenario; 15] = [
         Scenario::Kill,
         Scenario::Sigstop,
         Scenario::LostCancel,
@@ -43,6 +47,9 @@ impl Scenario {
         Scenario::KafkaGone,
         Scenario::CassandraGone,
         Scenario::ServersDown,
+        Scenario::Wan,
+        Scenario::RollingRestart,
+        Scenario::Mixed,
     ];
 
     /// Its name on the command line.
@@ -60,6 +67,9 @@ impl Scenario {
             Scenario::KafkaGone => "kafka-gone",
             Scenario::CassandraGone => "cassandra-gone",
             Scenario::ServersDown => "servers-down",
+            Scenario::Wan => "wan",
+            Scenario::RollingRestart => "rolling-restart",
+            Scenario::Mixed => "mixed",
         }
     }
 
@@ -86,6 +96,13 @@ impl Scenario {
             }
             Scenario::CassandraGone => "all nodes killed for a while; nothing starts (--servers cluster)",
             Scenario::ServersDown => "brokers and nodes killed or frozen, one at a time (--servers cluster)",
+            Scenario::Wan => {
+                "two data centres cut from each other, one way or both, or far apart, or lossy (--servers cluster)"
+            }
+            Scenario::RollingRestart => {
+                "every broker, node and instance stopped in good order and started again (--servers cluster)"
+            }
+            Scenario::Mixed => "faults of all the others in turn, as in `chaos soak` (--servers cluster)",
         }
     }
 
@@ -96,16 +113,19 @@ impl Scenario {
             Scenario::CutKafka => 9_000,
             // What a lost leader acknowledged is read from the next one: the brokers' session of 6 s, and then as above.
             Scenario::DcLoss | Scenario::DcCut | Scenario::QuorumLoss | Scenario::ServersDown => 15_000,
+            Scenario::RollingRestart => 15_000,
             // Elections, and the group anew, after the last broker is back.
-            Scenario::KafkaGone => 30_000,
+            Scenario::KafkaGone | Scenario::Mixed => 30_000,
+            // Who cannot reach the leader of a partition, and is a member of the group, learns nothing for as long.
+            Scenario::Wan => 45_000,
             _ => 5_000,
         }
     }
 
     /// Whether it needs a cluster of several servers.
     pub(crate) fn needs_cluster(self) -> bool {
-        use Scenario::{CassandraGone, DcCut, DcLoss, KafkaGone, QuorumLoss, ServersDown};
-        matches!(self, DcLoss | DcCut | QuorumLoss | KafkaGone | CassandraGone | ServersDown)
+        use Scenario::{CutCassandra, CutKafka, Kill, LostCancel, RebalanceStorm, Sigstop};
+        !matches!(self, Kill | Sigstop | LostCancel | CutKafka | CutCassandra | RebalanceStorm)
     }
 
     /// Whether each instance needs a network of its own.
@@ -130,6 +150,20 @@ pub(crate) enum Cut {
     Silent,
     /// Connections are reset, new ones too.
     Loud,
+}
+
+/// What becomes of the network between two data centres.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Wire {
+    /// Nothing passes from the first to the second.
+    CutOneWay,
+    /// Nothing passes.
+    Cut,
+    /// Packets take so long, in milliseconds.
+    Slow(u32),
+    /// Of a thousand packets so many are lost.
+    Lossy(u32),
 }
 
 /// One fault, or one change. Lengths are in milliseconds; after each, everything runs again for `rest_ms`.
@@ -188,6 +222,36 @@ pub(crate) enum Step {
         for_ms: i64,
         rest_ms: i64,
     },
+    /// The network between two data centres is not what it was.
+    Wire {
+        from: String,
+        to: String,
+        how: Wire,
+        for_ms: i64,
+        rest_ms: i64,
+    },
+    /// A server or an instance stopped in good order and started again.
+    Restart {
+        name: String,
+        rest_ms: i64,
+    },
+}
+
+impl Step {
+    /// How long everything runs before the next one; `None` for one that is not waited for.
+    pub(crate) fn rest_ms(&self) -> Option<i64> {
+        match self {
+            Step::Kill { rest_ms, .. }
+            | Step::Freeze { rest_ms, .. }
+            | Step::Cut { rest_ms, .. }
+            | Step::LoseAll { rest_ms, .. }
+            | Step::LoseDc { rest_ms, .. }
+            | Step::LoseServers { rest_ms, .. }
+            | Step::Wire { rest_ms, .. }
+            | Step::Restart { rest_ms, .. } => Some(*rest_ms),
+            Step::Join { .. } | Step::Leave { .. } => None,
+        }
+    }
 }
 
 impl fmt::Display for Step {
@@ -212,6 +276,18 @@ impl fmt::Display for Step {
                 let how = if *frozen { "freeze" } else { "kill" };
                 write!(f, "{how} {} for {:.1} s", names.join(", "), s(for_ms))
             }
+            Step::Wire { from, to, how, for_ms, .. } => {
+                match how {
+                    Wire::CutOneWay => write!(f, "nothing from {from} to {to}")?,
+                    Wire::Cut => write!(f, "nothing between {from} and {to}")?,
+                    Wire::Slow(ms) => write!(f, "{ms} ms from {from} to {to} and back")?,
+                    Wire::Lossy(permille) => {
+                        write!(f, "{permille} of 1000 packets between {from} and {to} lost")?;
+                    }
+                }
+                write!(f, " for {:.1} s", s(for_ms))
+            }
+            Step::Restart { name, .. } => write!(f, "restart {name}"),
             Step::LoseAll { tasks, due_ms, down_ms, .. } => write!(
                 f,
                 "{tasks} tasks due in {:.1} s, kill all, cancel half, start again after {:.1} s",

@@ -64,10 +64,11 @@ impl Producer {
         }
     }
 
-    /// Waits until every record is acknowledged.
+    /// Waits until every record that was sent until now is acknowledged.
     pub(crate) async fn settled(&self) -> Result<()> {
-        clock::until("every record is acknowledged", ACKED_SECONDS_MAX, || self.sent.under_way() == 0)
-            .await?;
+        let count = self.sent.count();
+        let answered = || self.sent.under_way(count) == 0;
+        clock::until("every record is acknowledged", ACKED_SECONDS_MAX, answered).await?;
         match self.sent.failure() {
             Some(error) => bail!("a record failed, and nobody knows whether it is in the log: {error}"),
             None => Ok(()),

@@ -10,6 +10,7 @@ use dueline::testing::checker::{self, Rule, Slack};
 use dueline::testing::history::History;
 use serde::Serialize;
 
+use crate::bounds::{self, Bound, Measured};
 use crate::clock::{rfc3339, wall_ms};
 use crate::course::{Course, Recovery};
 use crate::page::Page;
@@ -59,6 +60,10 @@ struct Summary {
     takeovers: Option<Distribution>,
     /// Data centres that were lost.
     recoveries: Vec<Recovery>,
+    /// Faults that were begun and ended.
+    faults: usize,
+    /// Figures wanted of this scenario.
+    bounds: Vec<Bound>,
     course: Course,
     clean: bool,
 }
@@ -73,12 +78,14 @@ pub(crate) struct Ran<'a> {
     pub(crate) started: i64,
     /// When the last event was sent.
     pub(crate) load_ended: i64,
+    /// Whether a figure that was missed makes it not clean.
+    pub(crate) timed: bool,
 }
 
 impl Report {
     /// Writes the ledgers down and judges them.
     pub(crate) fn make(stage: &Stage<'_>, ran: &Ran<'_>) -> Result<Report> {
-        let Ran { scenario, plan, ledger, started, load_ended } = *ran;
+        let Ran { scenario, plan, ledger, started, load_ended, timed } = *ran;
         let dir = stage.site.options.dir.clone();
         let history = stage.history();
         write_history(&dir.join("history.jsonl"), &history)?;
@@ -93,6 +100,11 @@ impl Report {
         let over_bound = stage.takeovers.iter().filter(|one| late(one.gap_ms)).count();
         let word = |rule: &Rule| rule.word();
         let violations = Rule::ALL.iter().map(|rule| (word(rule), judged.violations(*rule)));
+        let sent = &stage.producer.sent;
+        let course = Course::of(&history, sent.count(), sent.waits(), load_ended);
+        let (recoveries, gone) = (&stage.recoveries, &stage.gone);
+        let bounds = bounds::of(scenario, &Measured { history: &history, course: &course, recoveries, gone });
+        let in_time = over_bound == 0 && bounds.iter().all(|bound| bound.kept);
         let summary = Summary {
             scenario,
             seed: stage.options.seed,
@@ -113,14 +125,11 @@ impl Report {
             longest_silence: stage.watch.longest_silence(),
             hand_overs: Spread::of(&mut stage.watch.hand_overs()),
             takeovers: takeovers.clone(),
-            recoveries: stage.recoveries.clone(),
-            course: Course::of(
-                &history,
-                stage.producer.sent.count(),
-                stage.producer.sent.waits(),
-                load_ended,
-            ),
-            clean: judged.is_clean() && over_bound == 0,
+            recoveries: recoveries.clone(),
+            faults: history.faults.len(),
+            bounds,
+            course,
+            clean: judged.is_clean() && (in_time || !timed),
         };
         write_page(&dir.join("report.html"), stage, &summary, (&history, &judged))?;
         let file = File::create(dir.join("result.json"))?;
@@ -149,10 +158,16 @@ impl Report {
                 "longest time in which nobody said to run a shard: {ms} ms, shard {shard}"
             ))?;
         }
-        let verdict = match (self.judged.wrongs.len(), self.over_bound) {
+        for Bound { what, wanted, measured, kept } in &self.summary.bounds {
+            let is = if *kept { "kept" } else { "MISSED" };
+            say::data(format_args!("{is}: {what}, {wanted}: {measured}"))?;
+        }
+        let missed = self.over_bound + self.summary.bounds.iter().filter(|bound| !bound.kept).count();
+        let verdict = match (self.judged.wrongs.len(), missed) {
             (0, 0) => "clean".to_owned(),
-            (0, over) => format!("promises kept, but {over} takeovers took longer than the bound"),
-            (wrongs, _) => format!("NOT CLEAN: {wrongs} violations"),
+            (0, missed) if *clean => format!("clean but for {missed} figures, which are not judged"),
+            (0, missed) => format!("NOT CLEAN: no violation, but {missed} figures are missed"),
+            (wrongs, missed) => format!("NOT CLEAN: {wrongs} violations, {missed} figures missed"),
         };
         say::data(format_args!(
             "{verdict}: {} seed {seed} commit {commit}, {events} events, {calls} calls; see {}",
@@ -218,6 +233,7 @@ fn write_page(
         },
         course: &summary.course,
         recoveries: &summary.recoveries,
+        bounds: &summary.bounds,
         faults: &history.faults,
         changes: &stage.watch.changes(),
         shards: crate::site::SHARDS,

@@ -18,6 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::act;
 use crate::clock::{self, sleep_ms, wall_ms};
 use crate::cluster::Cluster;
+use crate::course::Course;
 use crate::network;
 use crate::plan::{Plan, Scenario, Wanted};
 use crate::report::{Ran, Report};
@@ -27,8 +28,9 @@ use crate::site::{self, Site, is_loopback};
 use crate::stage::{self, Ground, Stage};
 use crate::takeover;
 
-/// The load alone, before the first fault, in milliseconds.
-const CALM_MS: i64 = 5_000;
+/// The load alone, before the first fault, until lateness is below a second: at least and at most so long, in
+/// milliseconds. Servers that were started just now take a minute to become as fast as they are.
+const CALM_MS: (i64, i64) = (10_000, 120_000);
 /// After the last fault every shard has come to rest within this.
 const REST_SECONDS_MAX: u64 = 120;
 /// Everything wanted has run within this after that.
@@ -46,46 +48,56 @@ pub(crate) enum Topology {
 }
 
 /// What to run.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// What is done to the instances; `chaos list` tells of each
-    scenario: Scenario,
+    pub(crate) scenario: Scenario,
     /// Decides about faults and load
     #[arg(long)]
-    seed: u64,
+    pub(crate) seed: u64,
     /// Which servers
     #[arg(long, value_enum, default_value = "single")]
     pub(crate) servers: Topology,
     /// How long faults go on, about [default: each scenario's own length]
     #[arg(long)]
-    minutes: Option<u32>,
+    pub(crate) minutes: Option<u32>,
     /// Kills in all (kill)
     #[arg(long, default_value_t = 10)]
-    kills: u32,
+    pub(crate) kills: u32,
     /// A ledger of takeovers to go on with, until it has --kills kills (kill)
     #[arg(long)]
-    resume: Option<PathBuf>,
+    pub(crate) resume: Option<PathBuf>,
     /// A Kafka that runs, host:port; without it and --cassandra, those of `cargo xtask servers up`
     #[arg(long, requires = "cassandra")]
-    kafka: Option<String>,
+    pub(crate) kafka: Option<String>,
     /// A Cassandra that runs, host:port
     #[arg(long, requires = "kafka")]
-    cassandra: Option<String>,
+    pub(crate) cassandra: Option<String>,
     /// Folder for ledgers, logs and the result [default: target/chaos/SCENARIO-SEED]
     #[arg(long)]
-    out: Option<PathBuf>,
-    /// The program of the product [default: this checkout's, built beside this one]
-    #[arg(long)]
-    dueline: Option<PathBuf>,
+    pub(crate) out: Option<PathBuf>,
     /// Instances at the beginning, 2 to 6 [default: 3, or two in each data centre]
     #[arg(long, value_parser = clap::value_parser!(u32).range(2..=6))]
-    instances: Option<u32>,
-    /// Events a second
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=2000))]
-    rate: u32,
+    pub(crate) instances: Option<u32>,
+    #[command(flatten)]
+    pub(crate) setting: Setting,
+}
+
+/// What a run and a soak have in common.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Setting {
+    /// The program of the product [default: this checkout's, built beside this one]
+    #[arg(long)]
+    pub(crate) dueline: Option<PathBuf>,
+    /// Events a second [default: 50, or 20 in a cluster]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=2000))]
+    pub(crate) rate: Option<u32>,
     /// Filter of the instances' logs
     #[arg(long, default_value = "info")]
-    log: String,
+    pub(crate) log: String,
+    /// Tell of figures that are missed, and judge the promises alone; for a machine that does other things meanwhile
+    #[arg(long)]
+    pub(crate) untimed: bool,
 }
 
 impl Args {
@@ -139,7 +151,7 @@ pub(crate) async fn run(args: Args, cluster: Option<Arc<Cluster>>) -> Result<boo
         say::data(all.text())?;
         return Ok(all.over_bound == 0 && all.never == 0);
     }
-    let program = site::program(args.dueline.as_deref())?;
+    let program = site::program(args.setting.dueline.as_deref())?;
     let servers = match (&cluster, args.kafka, args.cassandra) {
         (Some(cluster), ..) => Servers::given(cluster.kafka.clone(), cluster.cassandra.clone()),
         (None, Some(kafka), Some(cassandra)) => Servers::given(kafka, cassandra),
@@ -151,9 +163,10 @@ pub(crate) async fn run(args: Args, cluster: Option<Arc<Cluster>>) -> Result<boo
     }
     let (ground, handlers) = ground(cluster.as_deref(), args.scenario.cuts()).await?;
     let spread = cluster.is_some();
-    let site = Site::make(site::Options { kafka, cassandra, dir, spread, log: args.log }).await?;
-    let options = stage::Options { program, seed: args.seed, commit: commit(), rate: args.rate };
-    let play = Play { scenario: args.scenario, plan, ledger, done };
+    let rate = args.setting.rate.unwrap_or(if spread { 20 } else { 50 });
+    let site = Site::make(site::Options { kafka, cassandra, dir, spread, log: args.setting.log }).await?;
+    let options = stage::Options { program, seed: args.seed, commit: commit(), rate };
+    let play = Play { scenario: args.scenario, plan, ledger, done, timed: !args.setting.untimed };
     let reported = tokio::select! {
         reported = play.perform(Stage::new(&site, options, ground, handlers)?) => reported,
         () = asked_to_end() => Err(anyhow::anyhow!("interrupted")),
@@ -184,6 +197,7 @@ struct Play {
     ledger: PathBuf,
     /// Kills in the ledger before this run.
     done: u32,
+    timed: bool,
 }
 
 impl Play {
@@ -194,7 +208,7 @@ impl Play {
         }
         stage.until_all_run().await.context("the instances at the beginning")?;
         stage.start_load();
-        sleep_ms(CALM_MS).await;
+        calm(&stage, wall_ms()).await;
         if let Err(error) = act::all(&mut stage, &self.plan, &self.ledger, self.done).await {
             stage.wrong(format!("the run could not go on: {error:#}"));
         }
@@ -202,8 +216,26 @@ impl Play {
         let load_ended = wall_ms();
         stage.producer.settled().await?;
         finish(&mut stage).await;
-        let Play { scenario, plan, ledger, .. } = self;
-        Report::make(&stage, &Ran { scenario: *scenario, plan, ledger, started, load_ended })
+        let Play { scenario, plan, ledger, timed, .. } = self;
+        let (scenario, timed) = (*scenario, *timed);
+        Report::make(&stage, &Ran { scenario, plan, ledger, started, load_ended, timed })
+    }
+}
+
+/// Lets the load run alone.
+async fn calm(stage: &Stage<'_>, from: i64) {
+    let (least_ms, most_ms) = CALM_MS;
+    sleep_ms(least_ms).await;
+    let is_calm = || Course::of(&stage.history(), 0, Vec::new(), wall_ms()).is_calm();
+    while !is_calm() {
+        if wall_ms() > from + most_ms {
+            say::line(format_args!(
+                "tasks are late before any fault: this machine is too slow for {} events a second",
+                stage.options.rate
+            ));
+            return;
+        }
+        sleep_ms(1_000).await;
     }
 }
 
@@ -243,7 +275,7 @@ async fn asked_to_end() {
 }
 
 /// The commit of this checkout, with a mark when files differ from it.
-fn commit() -> String {
+pub(crate) fn commit() -> String {
     let git = |arguments: &[&str]| -> Option<String> {
         let output = std::process::Command::new("git")
             .current_dir(crate::servers::workspace())

@@ -62,6 +62,8 @@ pub(crate) struct Stage<'a> {
     pub(crate) takeovers: Vec<Takeover>,
     /// How long it took after a data centre was lost until others ran all shards.
     pub(crate) recoveries: Vec<Recovery>,
+    /// Servers that were killed or frozen, since when, and until when.
+    pub(crate) gone: Vec<(Vec<String>, i64, i64)>,
     ground: Ground,
     load: Option<Load>,
     live: Vec<Instance>,
@@ -92,6 +94,7 @@ impl<'a> Stage<'a> {
             site,
             takeovers: Vec::new(),
             recoveries: Vec::new(),
+            gone: Vec::new(),
             ground,
             load: None,
             live: Vec::new(),

@@ -55,6 +55,8 @@ enum Action {
     Status,
     /// Change the network between two places (home, dc1, dc2, dc3), both ways
     Link(link::Wanted),
+    /// Make the whole network as `up` made it
+    Mend,
     /// No packet in or out of these data centres
     Cut { dcs: Vec<Place> },
     /// Packets in and out of these data centres again
@@ -90,6 +92,10 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         Action::Down => down(&cluster)?,
         Action::Status => return status(&cluster),
         Action::Link(wanted) => tell_links(&router::ask(&cluster.socket(), &wanted.changes(&cluster)?)?)?,
+        Action::Mend => {
+            let state = loaded(&cluster)?;
+            tell_links(&router::ask(&cluster.socket(), &state.wan.changes())?)?;
+        }
         Action::Cut { dcs } => reach(&cluster, &dcs, false)?,
         Action::Open { dcs } => reach(&cluster, &dcs, true)?,
         Action::Kill { names } => each(&cluster, &names, servers::kill)?,
@@ -174,7 +180,7 @@ fn make(cluster: &Cluster, wan: Wan) -> Result<State> {
             return Err(error);
         }
     };
-    let state = State { router, servers: std::collections::BTreeMap::new() };
+    let state = State { router, wan, servers: std::collections::BTreeMap::new() };
     let ready = cluster.save(&state).and_then(|()| router::ask(&cluster.socket(), &wan.changes()));
     if let Err(error) = ready {
         clear(cluster, &state)?;

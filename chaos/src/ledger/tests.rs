@@ -46,7 +46,7 @@ fn only_what_was_acknowledged_counts_as_asked() {
     assert!(sent.send("q", "d", &schedule(), || Err::<(), _>("full")).is_err());
     sent.acked(second, ack(8));
     sent.failed(third, "timed out".to_owned());
-    assert_eq!((sent.under_way(), sent.count()), (1, 3));
+    assert_eq!((sent.under_way(3), sent.under_way(0), sent.count()), (1, 0, 3));
     assert_eq!(sent.failure().as_deref(), Some("timed out"));
     sent.acked(first, ack(9));
     let asked = sent.asked();

@@ -4,10 +4,10 @@ use dueline::testing::rng::Rng;
 
 use crate::cluster::{self, BROKERS, DCS, NODES};
 
-use super::{BTreeSet, Cut, Plan, Scenario, Server, Step, Wanted};
+use super::{BTreeSet, Cut, Plan, Scenario, Server, Step, Wanted, mix};
 
 /// Streams of a seed, so that one scenario's choices do not shift another's.
-const STEPS: u64 = 1;
+pub(super) const STEPS: u64 = 1;
 /// Each kill has a stream of its own: a run that resumes goes on with the same plan.
 const KILLS: u64 = 1_000;
 
@@ -19,11 +19,13 @@ const FREEZES_MS: [i64; 3] = [5_000, 20_000, 60_000];
 const CUTS_MS: [(i64, i64); 3] = [(1_000, 5_000), (8_000, 20_000), (25_000, 40_000)];
 /// How long a data centre is lost, from and to: others have taken over long before it is back.
 const DC_LOST_MS: (i64, i64) = (40_000, 60_000);
+/// And then it is looked on for so long, from and to: 90 s after the loss lateness has to be what it was.
+const DC_REST_MS: (i64, i64) = (45_000, 55_000);
 /// How long one server is killed or frozen, from and to.
 const SERVER_DOWN_MS: (i64, i64) = (10_000, 40_000);
 /// What a fault takes in all beyond its own length, about.
-const SETTLE_MS: i64 = 15_000;
-const MINUTE_MS: i64 = 60_000;
+pub(super) const SETTLE_MS: i64 = 15_000;
+pub(super) const MINUTE_MS: i64 = 60_000;
 
 /// Joins and leaves a minute.
 const CHANGES_PER_MINUTE: u32 = 10;
@@ -46,6 +48,9 @@ pub(super) fn plan(wanted: &Wanted) -> Plan {
         Scenario::KafkaGone => gone(wanted, &BROKERS),
         Scenario::CassandraGone => gone(wanted, &NODES),
         Scenario::ServersDown => servers_down(wanted),
+        Scenario::Wan => mix::wan(wanted),
+        Scenario::RollingRestart => mix::restarts(wanted, &instances),
+        Scenario::Mixed => mix::mixed(wanted, &instances),
     };
     Plan { instances, steps }
 }
@@ -54,12 +59,12 @@ fn name(number: usize) -> String {
     format!("i-{number}")
 }
 
-fn rest(dice: &mut Rng) -> i64 {
+pub(super) fn rest(dice: &mut Rng) -> i64 {
     dice.range_ms(REST_MS.0, REST_MS.1)
 }
 
-fn one_of(instances: &[String], dice: &mut Rng) -> String {
-    instances[dice.index(instances.len())].clone()
+pub(super) fn one_of<T: ToString>(names: &[T], dice: &mut Rng) -> String {
+    names[dice.index(names.len())].to_string()
 }
 
 fn kills(wanted: &Wanted, instances: &[String]) -> Vec<Step> {
@@ -150,7 +155,7 @@ fn dc_losses(wanted: &Wanted, whole: bool, and_more: bool) -> Vec<Step> {
             whole,
             further: and_more.then_some(further),
             for_ms: dice.range_ms(shortest, longest),
-            rest_ms: rest(&mut dice),
+            rest_ms: dice.range_ms(DC_REST_MS.0, DC_REST_MS.1),
         });
     }
     steps
@@ -170,7 +175,7 @@ fn servers_down(wanted: &Wanted) -> Vec<Step> {
     let mut dice = Rng::of_stream(wanted.seed, STEPS);
     let down = |number: u32| {
         let kind: &[&str] = if number.is_multiple_of(2) { &BROKERS } else { &NODES };
-        let names = vec![kind[dice.index(kind.len())].to_owned()];
+        let names = vec![one_of(kind, &mut dice)];
         let (shortest, longest) = SERVER_DOWN_MS;
         let for_ms = dice.range_ms(shortest, longest);
         Step::LoseServers { names, frozen: dice.chance(500), for_ms, rest_ms: rest(&mut dice) }

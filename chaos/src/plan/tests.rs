@@ -1,6 +1,7 @@
 //! Facts about plans.
 
 use super::*;
+use crate::cluster::{BROKERS, DCS, NODES};
 
 fn wanted(scenario: Scenario, seed: u64) -> Wanted {
     Wanted { scenario, seed, minutes: None, kills: 10, kills_done: 0, instances: 3 }
@@ -86,5 +87,53 @@ fn all_are_lost_both_until_before_and_until_after_tasks_are_due() {
         let steps = Plan::draw(&wanted(Scenario::LostCancel, seed)).steps;
         let late = |step: &&Step| matches!(step, Step::LoseAll { due_ms, down_ms, .. } if down_ms >= due_ms);
         assert_eq!((steps.len(), steps.iter().filter(late).count()), (2, 1));
+    }
+}
+
+#[test]
+fn the_network_is_bad_in_each_way_between_two_data_centres() {
+    for seed in 0..20 {
+        let steps = Plan::draw(&wanted(Scenario::Wan, seed)).steps;
+        let mut kinds = BTreeSet::new();
+        for step in &steps {
+            let Step::Wire { from, to, how, .. } = step else { panic!("{step:?} is none of the network") };
+            assert!(from != to && DCS.contains(&from.as_str()) && DCS.contains(&to.as_str()));
+            kinds.insert(match how {
+                Wire::CutOneWay => "one way",
+                Wire::Cut => "both ways",
+                Wire::Slow(_) => "slow",
+                Wire::Lossy(_) => "lossy",
+            });
+        }
+        assert_eq!(kinds.len(), 4, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_rolling_restart_takes_every_server_and_instance_once_a_layer_after_the_other() {
+    for seed in 0..20 {
+        let plan = Plan::draw(&wanted(Scenario::RollingRestart, seed));
+        let name = |step: &Step| match step {
+            Step::Restart { name, .. } => name.clone(),
+            other => panic!("{other:?} is no restart"),
+        };
+        let names: Vec<String> = plan.steps.iter().map(name).collect();
+        let all: BTreeSet<&str> = names.iter().map(String::as_str).collect();
+        assert_eq!((names.len(), all.len()), (BROKERS.len() + NODES.len() + 3, names.len()));
+        let layer = |name: &String| name.split('-').next().map(str::to_owned);
+        let mut layers: Vec<_> = names.iter().map(layer).collect();
+        layers.dedup();
+        assert_eq!(layers.len(), 3, "{names:?}");
+    }
+}
+
+#[test]
+fn ten_minutes_of_a_mix_have_many_faults_of_many_kinds() {
+    for seed in 0..20 {
+        let plan = Plan::draw(&wanted(Scenario::Mixed, seed));
+        let kinds: BTreeSet<_> =
+            plan.steps.iter().map(|step| format!("{step:?}").split(' ').next().map(str::to_owned)).collect();
+        assert!((16..=30).contains(&plan.steps.len()) && kinds.len() >= 4, "{} {kinds:?}", plan.steps.len());
+        assert!(plan.steps.iter().all(|step| step.rest_ms().is_some()));
     }
 }

@@ -50,25 +50,30 @@ impl fmt::Display for Link {
 }
 
 /// Networks between data centres.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Wan {
     /// Round trips of 15, 25 and 40 ms
+    #[default]
     Wide,
     /// No delay
     Near,
 }
 
 impl Wan {
+    /// Every link between two places; home is near to all.
     pub(super) fn changes(self) -> Vec<Link> {
         let trips =
             [(Place::Dc1, Place::Dc2, 15.0), (Place::Dc1, Place::Dc3, 25.0), (Place::Dc2, Place::Dc3, 40.0)];
+        let home = [Place::Dc1, Place::Dc2, Place::Dc3].map(|dc| (Place::Home, dc, 0.0));
         let one_way = |from, to, round_ms: f64| match self {
             Wan::Near => Link::plain(from, to),
             Wan::Wide => {
                 Link { delay_ms: round_ms / 2.0, jitter_ms: round_ms / 40.0, ..Link::plain(from, to) }
             }
         };
-        trips.into_iter().flat_map(|(a, b, ms)| [one_way(a, b, ms), one_way(b, a, ms)]).collect()
+        let all = trips.into_iter().chain(home);
+        all.flat_map(|(a, b, ms)| [one_way(a, b, ms), one_way(b, a, ms)]).collect()
     }
 }
 

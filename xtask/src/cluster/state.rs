@@ -8,6 +8,7 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::link::Wan;
 use super::network::Namespace;
 use super::plan::Place;
 use crate::servers::process::Identity;
@@ -17,6 +18,9 @@ use crate::servers::state::{self, Cache, Run};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct State {
     pub(super) router: Identity,
+    /// What the network was made as.
+    #[serde(default)]
+    pub(super) wan: Wan,
     pub(super) servers: BTreeMap<String, Identity>,
 }
 

@@ -1,0 +1,165 @@
+//! What is done to data centres: lost, cut off, their servers and the network between them.
+
+use anyhow::{Result, ensure};
+
+use super::{TAKEOVER_SECONDS_MAX, taken_in};
+use crate::clock::{self, until_wall, wall_ms};
+use crate::cluster::{self, BROKERS, NODES};
+use crate::course::Recovery;
+use crate::event::Event;
+use crate::plan::Wire;
+use crate::say;
+use crate::site;
+use crate::stage::Stage;
+
+/// Nodes that have to answer.
+const QUORUM: usize = 3;
+/// Tasks that come due while no event can be taken in, their queues, and what the names of those begin with.
+const MEANWHILE: i64 = 400;
+const MEANWHILE_QUEUES: i64 = 40;
+pub(crate) const MEANWHILE_QUEUE: &str = "meanwhile-";
+/// The first is due so long after it was asked for, the last so long before the end, in milliseconds.
+const MEANWHILE_FIRST_MS: i64 = 10_000;
+const MEANWHILE_LAST_MS: i64 = 2_000;
+
+/// Loses a data centre, waits until the others run all its shards, and gets it back.
+pub(super) async fn lose_dc(
+    stage: &mut Stage<'_>,
+    dc: &str,
+    whole: bool,
+    further: Option<&str>,
+    for_ms: i64,
+) -> Result<()> {
+    let victims: Vec<String> = stage.names().into_iter().filter(|name| is_in(name, dc)).collect();
+    let (verb, back) = if whole { ("lose", "heal") } else { ("cut", "open") };
+    let from = wall_ms();
+    if whole {
+        stage.kill_together(&victims, 0)?;
+    }
+    cluster::act(&[verb, dc]).await?;
+    let taken = others_run(stage, dc).await;
+    let took_ms = wall_ms() - from;
+    say::line(format_args!("   all shards run elsewhere after {:.1} s", took_ms as f64 / 1_000.0));
+    if let Err(error) = taken {
+        stage.wrong(format!("{dc} lost: {error}"));
+    }
+    if let Some(further) = further {
+        let without_quorum = wall_ms();
+        lose_servers(stage, &[further.to_owned()], false, for_ms / 2).await?;
+        halt_all(stage, without_quorum);
+        if let Err(error) = others_run(stage, dc).await {
+            stage.wrong(format!("{dc} lost, {further} back: {error}"));
+        }
+    }
+    until_wall(from + for_ms).await;
+    cluster::act(&[back, dc]).await?;
+    stage.fault(format!("{dc} {}", if whole { "lost" } else { "cut off" }), from);
+    stage.recoveries.push(Recovery { dc: dc.to_owned(), whole, from, to: wall_ms(), took_ms });
+    for name in &victims {
+        match whole {
+            true => stage.start(name).await?,
+            false => stage.halted(name, from),
+        }
+    }
+    Ok(())
+}
+
+/// Waits until every shard runs outside of a data centre.
+async fn others_run(stage: &Stage<'_>, dc: &str) -> Result<()> {
+    let run = || {
+        let owners = stage.watch.owners();
+        owners.len() == site::SHARDS as usize && !owners.values().any(|owner| is_in(&owner.instance, dc))
+    };
+    clock::until(&format!("others run all shards of {dc}"), TAKEOVER_SECONDS_MAX, run).await
+}
+
+/// Kills or freezes servers, and has them go on.
+pub(super) async fn lose_servers(
+    stage: &mut Stage<'_>,
+    names: &[String],
+    frozen: bool,
+    for_ms: i64,
+) -> Result<()> {
+    let (verb, back) = if frozen { ("freeze", "thaw") } else { ("kill", "start") };
+    let arguments = |verb| [verb].into_iter().chain(names.iter().map(String::as_str)).collect::<Vec<_>>();
+    if BROKERS.iter().all(|broker| names.iter().any(|name| name == broker)) {
+        due_meanwhile(stage, for_ms).await?;
+    }
+    let from = wall_ms();
+    cluster::act(&arguments(verb)).await?;
+    until_wall(from + for_ms).await;
+    // Starting takes its time; what is measured of the fault ends here.
+    stage.gone.push((names.to_vec(), from, wall_ms()));
+    cluster::act(&arguments(back)).await?;
+    let how = if frozen { "frozen" } else { "killed" };
+    stage.fault(format!("{} {how}", names.join(", ")), from);
+    // Who cannot reach the store, or waits for it, does not hear in time how calls ended. One node less is no reason.
+    if names.iter().filter(|name| name.starts_with("cassandra")).count() > NODES.len() - QUORUM {
+        halt_all(stage, from);
+    }
+    Ok(())
+}
+
+fn halt_all(stage: &mut Stage<'_>, from: i64) {
+    for name in stage.names() {
+        stage.halted(&name, from);
+    }
+}
+
+/// Tasks that are taken in now and due while no event can be: they have to run on time.
+async fn due_meanwhile(stage: &Stage<'_>, for_ms: i64) -> Result<()> {
+    let begins = wall_ms() + MEANWHILE_FIRST_MS;
+    let over_ms = for_ms - MEANWHILE_FIRST_MS - MEANWHILE_LAST_MS;
+    for n in 0..MEANWHILE {
+        let (queue, id) = (format!("{MEANWHILE_QUEUE}{begins}-{}", n % MEANWHILE_QUEUES), format!("t-{n}"));
+        let due = begins + n * over_ms / MEANWHILE;
+        stage.producer.send(&Event::schedule(&queue, &id, Some(due), format!(r#"{{"n":{n}}}"#))).await?;
+    }
+    taken_in(stage).await?;
+    ensure!(wall_ms() < begins, "this machine is too slow: tasks came due before the brokers were gone");
+    Ok(())
+}
+
+/// The network between two data centres is bad for a while.
+pub(super) async fn wire(stage: &mut Stage<'_>, (a, b): (&str, &str), how: Wire, for_ms: i64) -> Result<()> {
+    let number;
+    let change: &[&str] = match how {
+        Wire::CutOneWay => &["--one-way", "--cut"],
+        Wire::Cut => &["--cut"],
+        Wire::Slow(ms) => {
+            number = ms.to_string();
+            &["--delay", &number]
+        }
+        Wire::Lossy(permille) => {
+            number = permille.to_string();
+            &["--loss", &number]
+        }
+    };
+    let from = wall_ms();
+    cluster::act(&[&["link", a, b], change].concat()).await?;
+    until_wall(from + for_ms).await;
+    cluster::act(&["mend"]).await?;
+    stage.fault(format!("{a} and {b}: {how:?}"), from);
+    // Who asks the other for a quorum does not hear in time how calls ended.
+    halt_all(stage, from);
+    Ok(())
+}
+
+/// A server or an instance is stopped in good order, and started again.
+pub(super) async fn restart(stage: &mut Stage<'_>, name: &str) -> Result<()> {
+    let from = wall_ms();
+    if stage.names().contains(name) {
+        stage.leave(name)?;
+        stage.until_all_left().await;
+        stage.start(name).await?;
+    } else {
+        cluster::act(&["stop", name]).await?;
+        cluster::act(&["start", name]).await?;
+    }
+    stage.fault(format!("{name} restarted"), from);
+    Ok(())
+}
+
+fn is_in(instance: &str, dc: &str) -> bool {
+    cluster::spot(instance).is_ok_and(|(place, _)| place == dc)
+}

@@ -1,0 +1,143 @@
+//! Plans of many kinds of faults on data centres, one after the other.
+
+use dueline::testing::rng::Rng;
+
+use super::draw::{MINUTE_MS, SETTLE_MS, STEPS, one_of, rest};
+use super::{Step, Wanted, Wire};
+use crate::cluster::{BROKERS, DCS, NODES};
+
+/// How long the network is bad, from and to, in milliseconds.
+const WIRE_MS: (i64, i64) = (15_000, 30_000);
+/// How long servers and instances are frozen or down among other faults, from and to.
+const SHORT_MS: (i64, i64) = (3_000, 15_000);
+/// How long a data centre is lost among other faults, from and to.
+const DC_MS: (i64, i64) = (25_000, 35_000);
+/// How long all brokers or all nodes are gone among other faults, from and to.
+const ALL_MS: (i64, i64) = (10_000, 20_000);
+
+/// What the network between two data centres becomes, each kind in turn.
+pub(super) fn wan(wanted: &Wanted) -> Vec<Step> {
+    let mut dice = Rng::of_stream(wanted.seed, STEPS);
+    let mut steps = Vec::new();
+    let mut left_ms = i64::from(wanted.minutes.unwrap_or(4)) * MINUTE_MS;
+    let mut kinds = [0, 1, 2, 3];
+    while left_ms > 0 || steps.len() < kinds.len() {
+        if steps.len() % kinds.len() == 0 {
+            dice.shuffle(&mut kinds);
+        }
+        let how = match kinds[steps.len() % kinds.len()] {
+            0 => Wire::CutOneWay,
+            1 => Wire::Cut,
+            2 => Wire::Slow(milliseconds(&mut dice)),
+            _ => Wire::Lossy(permille(&mut dice)),
+        };
+        let step = wire(how, WIRE_MS, &mut dice);
+        left_ms -= length_ms(&step);
+        steps.push(step);
+    }
+    steps
+}
+
+/// Every server and every instance once, a layer after the other, in an order of the seed.
+pub(super) fn restarts(wanted: &Wanted, instances: &[String]) -> Vec<Step> {
+    let mut dice = Rng::of_stream(wanted.seed, STEPS);
+    let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let mut layers = [owned(&BROKERS), owned(&NODES), instances.to_vec()];
+    dice.shuffle(&mut layers);
+    let mut steps = Vec::new();
+    for mut layer in layers {
+        dice.shuffle(&mut layer);
+        steps.extend(layer.into_iter().map(|name| Step::Restart { name, rest_ms: rest(&mut dice) }));
+    }
+    steps
+}
+
+/// Faults of all kinds until their time is over; small ones most often.
+pub(super) fn mixed(wanted: &Wanted, instances: &[String]) -> Vec<Step> {
+    let mut dice = Rng::of_stream(wanted.seed, STEPS);
+    let mut left_ms = i64::from(wanted.minutes.unwrap_or(10)) * MINUTE_MS;
+    let mut steps = Vec::new();
+    while left_ms > 0 || steps.is_empty() {
+        let step = any(instances, &mut dice);
+        left_ms -= length_ms(&step);
+        steps.push(step);
+    }
+    steps
+}
+
+fn any(instances: &[String], dice: &mut Rng) -> Step {
+    let servers: &[&str] = if dice.chance(500) { &BROKERS } else { &NODES };
+    match dice.range_ms(0, 100) {
+        0..18 => Step::Kill {
+            victim: one_of(instances, dice),
+            down_ms: dice.range_ms(0, SHORT_MS.1),
+            rest_ms: rest(dice),
+        },
+        18..32 => Step::Freeze {
+            victim: one_of(instances, dice),
+            for_ms: length(SHORT_MS, dice),
+            rest_ms: rest(dice),
+        },
+        32..42 => Step::Restart { name: one_of(instances, dice), rest_ms: rest(dice) },
+        42..48 => Step::Restart { name: one_of(servers, dice), rest_ms: rest(dice) },
+        48..70 => lose(vec![one_of(servers, dice)], SHORT_MS, dice),
+        70..92 => {
+            let how = match dice.index(4) {
+                0 => Wire::CutOneWay,
+                1 => Wire::Cut,
+                2 => Wire::Slow(milliseconds(dice)),
+                _ => Wire::Lossy(permille(dice)),
+            };
+            wire(how, SHORT_MS, dice)
+        }
+        92..98 => Step::LoseDc {
+            dc: one_of(&DCS, dice),
+            whole: dice.chance(500),
+            further: None,
+            for_ms: length(DC_MS, dice),
+            rest_ms: rest(dice),
+        },
+        _ => {
+            let names = servers.iter().map(|name| (*name).to_owned()).collect();
+            lose(names, ALL_MS, dice)
+        }
+    }
+}
+
+fn lose(names: Vec<String>, lengths: (i64, i64), dice: &mut Rng) -> Step {
+    // Frozen all at once, servers of a kind would only be late together.
+    let frozen = names.len() == 1 && dice.chance(500);
+    Step::LoseServers { names, frozen, for_ms: length(lengths, dice), rest_ms: rest(dice) }
+}
+
+fn wire(how: Wire, lengths: (i64, i64), dice: &mut Rng) -> Step {
+    let mut dcs = DCS.map(str::to_owned);
+    dice.shuffle(&mut dcs);
+    let [from, to, _] = dcs;
+    Step::Wire { from, to, how, for_ms: length(lengths, dice), rest_ms: rest(dice) }
+}
+
+fn length((from, to): (i64, i64), dice: &mut Rng) -> i64 {
+    dice.range_ms(from, to)
+}
+
+fn milliseconds(dice: &mut Rng) -> u32 {
+    [100, 200, 400][dice.index(3)]
+}
+
+fn permille(dice: &mut Rng) -> u32 {
+    [20, 50, 150][dice.index(3)]
+}
+
+/// What a step takes in all, about.
+fn length_ms(step: &Step) -> i64 {
+    let own_ms = match step {
+        Step::Kill { down_ms, .. } => *down_ms,
+        Step::Freeze { for_ms, .. }
+        | Step::LoseDc { for_ms, .. }
+        | Step::LoseServers { for_ms, .. }
+        | Step::Wire { for_ms, .. } => *for_ms,
+        _ => 0,
+    };
+    own_ms + step.rest_ms().unwrap_or(0) + SETTLE_MS
+}

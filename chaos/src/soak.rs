@@ -1,0 +1,214 @@
+//! A soak: faults of all kinds on one cluster, for as long as is wanted. It is made of parts, each a run of its own with
+//! its own seed, ledgers and verdict, so that one that was broken off goes on after the last part that ended.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, ensure};
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::Cluster;
+use crate::plan::Scenario;
+use crate::run::{self, Setting, Topology};
+use crate::say;
+
+/// How long faults go on in a part.
+const PART_MINUTES: u32 = 10;
+/// The file that says which parts have ended.
+const LEDGER: &str = "soak.jsonl";
+
+/// How long, and with what.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example, an hour that was broken off and goes on:\n  \
+chaos soak --seed 1 --minutes 60 --out target/soak\n  chaos soak --seed 1 --minutes 60 --out target/soak --resume")]
+pub(crate) struct Args {
+    /// Decides about faults and load; part K has the seed SEED + K
+    #[arg(long)]
+    seed: u64,
+    /// How long faults go on in all, in parts of ten minutes
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=10_080))]
+    minutes: u32,
+    /// Folder with a folder for each part [default: target/chaos/soak-SEED]
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Go on after the parts that the folder tells of
+    #[arg(long)]
+    resume: bool,
+    #[command(flatten)]
+    setting: Setting,
+}
+
+/// A part that has ended: a line of the ledger.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Part {
+    number: u32,
+    #[serde(flatten)]
+    came: Came,
+}
+
+/// What a part came to, as its `result.json` says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Came {
+    seed: u64,
+    commit: String,
+    started_at: String,
+    ended_at: String,
+    faults: u64,
+    events: u64,
+    calls: u64,
+    violations: BTreeMap<String, u64>,
+    clean: bool,
+}
+
+/// Runs the parts that are left; true when all of them, those before this program too, are clean.
+pub(crate) async fn run(args: Args, cluster: Option<Arc<Cluster>>) -> Result<bool> {
+    let out = args.out.unwrap_or_else(|| PathBuf::from(format!("target/chaos/soak-{}", args.seed)));
+    std::fs::create_dir_all(&out).with_context(|| format!("{}", out.display()))?;
+    let ledger = out.join(LEDGER);
+    ensure!(
+        args.resume || !ledger.exists(),
+        "{} tells of a soak: --resume goes on with it, another --out begins one",
+        ledger.display()
+    );
+    let mut parts = read(&ledger)?;
+    for part in &parts {
+        ensure!(
+            part.came.seed == args.seed + u64::from(part.number),
+            "part {} in {} has the seed {}, of a soak with another seed than {}",
+            part.number,
+            ledger.display(),
+            part.came.seed,
+            args.seed
+        );
+    }
+    let wanted = args.minutes.div_ceil(PART_MINUTES);
+    for number in left(&parts, wanted) {
+        say::line(format_args!("part {} of {wanted}", number + 1));
+        let dir = out.join(format!("part-{number}"));
+        let minutes = PART_MINUTES.min(args.minutes - number * PART_MINUTES);
+        let seed = args.seed + u64::from(number);
+        run::run(part(seed, minutes, &dir, &args.setting), cluster.clone())
+            .await
+            .with_context(|| format!("part {} did not end; --resume goes on with it", number + 1))?;
+        let result = dir.join("result.json");
+        let text = std::fs::read_to_string(&result).with_context(|| format!("{}", result.display()))?;
+        let came = serde_json::from_str(&text).with_context(|| format!("{}", result.display()))?;
+        let part = Part { number, came };
+        append(&ledger, &part)?;
+        parts.push(part);
+    }
+    say::data(table(&parts))?;
+    Ok(parts.iter().all(|part| part.came.clean))
+}
+
+/// Parts that no line tells of.
+fn left(parts: &[Part], wanted: u32) -> Vec<u32> {
+    (0..wanted).filter(|number| !parts.iter().any(|part| part.number == *number)).collect()
+}
+
+fn part(seed: u64, minutes: u32, dir: &Path, setting: &Setting) -> run::Args {
+    run::Args {
+        scenario: Scenario::Mixed,
+        seed,
+        servers: Topology::Cluster,
+        minutes: Some(minutes),
+        kills: 0,
+        resume: None,
+        kafka: None,
+        cassandra: None,
+        out: Some(dir.to_owned()),
+        instances: None,
+        setting: setting.clone(),
+    }
+}
+
+fn read(ledger: &Path) -> Result<Vec<Part>> {
+    let text = match std::fs::read_to_string(ledger) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error).with_context(|| format!("{}", ledger.display())),
+    };
+    let part = |(number, line): (usize, &str)| {
+        serde_json::from_str(line).with_context(|| format!("line {} of {}", number + 1, ledger.display()))
+    };
+    text.lines().enumerate().map(part).collect()
+}
+
+fn append(ledger: &Path, part: &Part) -> Result<()> {
+    let mut file = std::fs::OpenOptions::new().create(true).append(true).open(ledger)?;
+    writeln!(file, "{}", serde_json::to_string(part)?)?;
+    Ok(file.sync_data()?)
+}
+
+/// A line for each part, and one for all.
+fn table(parts: &[Part]) -> String {
+    let mut text = format!(
+        "{:<5} {:>6} {:<10} {:>7} {:>8} {:>8}  result",
+        "part", "seed", "commit", "faults", "events", "calls"
+    );
+    for Part { number, came } in parts {
+        let wrong: Vec<String> =
+            came.violations.iter().map(|(rule, count)| format!("{count} × {rule}")).collect();
+        let result = match (came.clean, wrong.is_empty()) {
+            (true, _) => "clean".to_owned(),
+            (false, false) => format!("NOT CLEAN: {}", wrong.join(", ")),
+            (false, true) => "NOT CLEAN: a figure is missed".to_owned(),
+        };
+        let Came { seed, commit, faults, events, calls, .. } = came;
+        text += &format!(
+            "\n{:<5} {seed:>6} {commit:<10} {faults:>7} {events:>8} {calls:>8}  {result}",
+            number + 1
+        );
+    }
+    let sum = |of: fn(&Came) -> u64| parts.iter().map(|part| of(&part.came)).sum::<u64>();
+    let clean = parts.iter().filter(|part| part.came.clean).count();
+    text + &format!(
+        "\n{clean} of {} parts clean: {} faults, {} events, {} calls",
+        parts.len(),
+        sum(|came| came.faults),
+        sum(|came| came.events),
+        sum(|came| came.calls)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(number: u32, clean: bool) -> Part {
+        let violations = if clean { BTreeMap::new() } else { [("in order".to_owned(), 3)].into() };
+        let came = Came {
+            seed: u64::from(number) + 7,
+            commit: "abc".to_owned(),
+            started_at: String::new(),
+            ended_at: String::new(),
+            faults: 20,
+            events: 1_000,
+            calls: 900,
+            violations,
+            clean,
+        };
+        Part { number, came }
+    }
+
+    #[test]
+    fn a_soak_goes_on_with_the_parts_that_its_ledger_does_not_tell_of() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let ledger = dir.path().join(LEDGER);
+        assert_eq!(read(&ledger).expect("nothing yet"), []);
+        let parts = [ended(0, true), ended(2, false)];
+        parts.iter().for_each(|part| append(&ledger, part).expect("a line"));
+        let read = read(&ledger).expect("lines");
+        assert_eq!(read, parts);
+        assert_eq!(left(&read, 4), [1, 3]);
+    }
+
+    #[test]
+    fn the_table_names_what_was_wrong_and_sums_up() {
+        let text = table(&[ended(0, true), ended(1, false)]);
+        assert!(text.contains("NOT CLEAN: 3 × in order"), "{text}");
+        assert!(text.ends_with("1 of 2 parts clean: 40 faults, 2000 events, 1800 calls"), "{text}");
+    }
+}
