@@ -14,6 +14,7 @@ mod act;
 mod clock;
 mod cluster;
 mod course;
+mod doctor;
 mod enter;
 mod event;
 mod instance;
@@ -56,6 +57,8 @@ enum Task {
         #[arg(long)]
         known_ms: Option<i64>,
     },
+    /// Break three data centres in many ways, and see whether `dueline doctor` finds each
+    Doctor(doctor::Args),
     /// Tell of the scenarios
     List,
     /// Become a process of the product
@@ -84,6 +87,7 @@ fn perform(task: Task) -> Result<bool> {
             }
             Ok(true)
         }
+        Task::Doctor(args) => doctor::run(&args),
         Task::Run(args) => perform_run(args),
     }
 }
