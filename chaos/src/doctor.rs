@@ -19,9 +19,15 @@ use crate::{network, say, site};
 
 mod cases;
 mod faults;
+mod metric;
 
 /// Brokers are given up after seconds, and nodes come back after tens of them.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Where the instance listens.
+const HTTP: &str = "127.0.0.1:7421";
+/// The last case.
+const METRIC: &str = "the metric of an instance";
 
 /// What to run.
 #[derive(Debug, clap::Args)]
@@ -35,6 +41,12 @@ pub(crate) struct Args {
     /// Folder for configurations
     #[arg(long, default_value = "target/chaos/doctor")]
     out: PathBuf,
+}
+
+impl Args {
+    fn wants(&self, name: &str) -> bool {
+        self.only.as_ref().is_none_or(|text| name.contains(text.as_str()))
+    }
 }
 
 /// A line of doctor.
@@ -91,7 +103,7 @@ async fn run_cases(args: &Args, program: PathBuf, cluster: &Cluster) -> Result<b
     let whole = patient.until("whole", &patient.config, &[]).await;
     good &= row(&mut table, "nothing", &[], &whole?);
     for case in cases::all() {
-        if args.only.as_ref().is_some_and(|text| !case.name.contains(text.as_str())) {
+        if !args.wants(case.name) {
             continue;
         }
         say::line(format_args!("breaking: {}", case.name));
@@ -106,6 +118,12 @@ async fn run_cases(args: &Args, program: PathBuf, cluster: &Cluster) -> Result<b
         }
     }
     say::data(table)?;
+    if args.wants(METRIC) {
+        metric::follows(&patient).await.context(METRIC)?;
+        say::data(
+            "`dueline_dc_loss_survivable` of an instance: 1 when whole, 0 without a broker and a node, 1 again",
+        )?;
+    }
     Ok(good)
 }
 
@@ -197,6 +215,8 @@ require_dc_loss_survival = true
 dc1 = 2
 dc2 = 2
 dc3 = 1
+[http]
+listen = "{HTTP}"
 [log]
 filter = "error"
 "#

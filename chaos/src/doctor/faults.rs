@@ -113,7 +113,9 @@ pub(super) async fn mend(patient: &Patient, fault: &Fault) -> Result<()> {
 pub(super) async fn store_shards(patient: &Patient) -> Result<()> {
     let unique = &patient.unique;
     let text = format!(
-        "INSERT INTO {unique}.cluster (id, shards, bucket_ms, subs, hash) VALUES (0, {SHARDS}, 60000, 1, 'murmur2')"
+        "INSERT INTO {unique}.cluster (id, shards, bucket_ms, subs, hash, signing_key) \
+         VALUES (0, {SHARDS}, 60000, 1, 'murmur2', 0x{})",
+        "00".repeat(32)
     );
     cql(patient, &text).await
 }
