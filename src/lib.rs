@@ -9,6 +9,8 @@ pub mod cli;
 pub mod client;
 pub mod config;
 pub mod dispatch;
+#[cfg(all(feature = "kafka", feature = "cassandra"))]
+pub mod doctor;
 pub mod engine;
 pub mod log;
 pub mod metrics;

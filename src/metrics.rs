@@ -10,12 +10,13 @@ mod series;
 
 use std::collections::BTreeMap;
 
-use prometheus::{Encoder as _, TextEncoder};
+use prometheus::{Encoder as _, Gauge, TextEncoder};
 
 pub use family::Described;
-use family::Families;
+use family::{Families, Family};
 pub use labels::{
-    BlockedReason, HoldupReason, LeaseLoss, PauseReason, RepeatCause, StopReason, StoreErrorKind, StoreOp,
+    BlockedReason, HoldupReason, Layer, LeaseLoss, PauseReason, RepeatCause, StopReason, StoreErrorKind,
+    StoreOp,
 };
 use series::{Events, Handlers, Requests, Shards, Tasks};
 
@@ -35,8 +36,8 @@ pub const NOT_YET: [(&str, &str); 1] =
 pub struct Options {
     /// Names of the configured handlers.
     pub handlers: Vec<HandlerName>,
-    /// Whether the replication can lose a data centre; `None` = embedded, where there is none to lose.
-    pub dc_loss_survivable: Option<bool>,
+    /// On servers, which may be in several data centres. Embedded there is none to lose.
+    pub on_servers: bool,
 }
 
 /// What the shards of an instance add up to at one moment.
@@ -74,6 +75,7 @@ pub struct Metrics {
     events: Events,
     shards: Shards,
     requests: Requests,
+    dc_loss: Option<Family<Gauge>>,
     families: Families,
 }
 
@@ -94,12 +96,13 @@ impl Metrics {
             events: Events::new(&mut families),
             shards: Shards::new(&mut families),
             requests: Requests::new(&mut families),
+            dc_loss: options.on_servers.then(|| series::dc_loss(&mut families)),
             families,
         }
-        .constants(options.dc_loss_survivable)
+        .with_version()
     }
 
-    fn constants(mut self, dc_loss_survivable: Option<bool>) -> Metrics {
+    fn with_version(mut self) -> Metrics {
         let version = vec![env!("CARGO_PKG_VERSION")];
         let info = self.families.int_gauges(
             "dueline_build_info",
@@ -108,12 +111,16 @@ impl Metrics {
             version,
         );
         info.of(env!("CARGO_PKG_VERSION")).set(1);
-        if let Some(survivable) = dc_loss_survivable {
-            let help =
-                "1 = the store's replication can lose a data centre, 0 = it cannot; absent when embedded";
-            self.families.int_gauge("dueline_dc_loss_survivable", help).set(i64::from(survivable));
-        }
         self
+    }
+
+    /// Whether any data centre could be lost now; `None` = not known.
+    pub fn dc_loss_survivable(&self, layer: Layer, answer: Option<bool>) {
+        if let Some(layers) = &self.dc_loss {
+            layers
+                .of(layer.word())
+                .set(answer.map_or(f64::NAN, |survivable| f64::from(u8::from(survivable))));
+        }
     }
 
     /// A task's first attempt started so many seconds after it was due.
@@ -258,7 +265,7 @@ fn gauge_of(number: usize) -> i64 {
 
 /// The reference of all metrics, as Markdown: docs/metrics.md.
 pub fn reference() -> String {
-    let metrics = Metrics::new(Options { handlers: Vec::new(), dc_loss_survivable: Some(true) });
+    let metrics = Metrics::new(Options { handlers: Vec::new(), on_servers: true });
     family::reference(metrics.described(), &NOT_YET)
 }
 

@@ -24,6 +24,7 @@ pub use connect::{kafka_options, wanted_topics};
 
 mod connect;
 mod neighbours;
+mod redundancy;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -96,8 +97,8 @@ pub(crate) struct Backends {
     pub(crate) handlers_producer: Arc<dyn Producer>,
     /// The embedded log, where topics can be read back.
     pub(crate) embedded: Option<log::embedded::EmbeddedLog>,
-    /// Whether the store survives the loss of a data centre; `None` when embedded.
-    pub(crate) survives_dc_loss: Option<bool>,
+    /// What says whether a data centre could be lost; `None` when embedded.
+    redundancy: Option<redundancy::Redundancy>,
 }
 
 /// A running node.
@@ -114,6 +115,8 @@ struct Inner {
     metrics: Arc<Metrics>,
     rules: Rules,
     cluster: Cluster,
+    /// Ends with the node.
+    _redundancy: Option<redundancy::Watch>,
 }
 
 /// Time that running calls get at a stop.
@@ -229,7 +232,7 @@ impl Builder {
         let registry = Arc::new(Registry::build(self.config.handlers.clone(), resources)?);
         let metrics = Arc::new(Metrics::new(metrics::Options {
             handlers: registry.handlers().map(|(name, _, _)| name.clone()).collect(),
-            dc_loss_survivable: backends.survives_dc_loss,
+            on_servers: backends.redundancy.is_some(),
         }));
         backends.store = Arc::new(Metered::new(backends.store, metrics.clone()));
         let rules = Rules {
@@ -260,7 +263,9 @@ impl Builder {
             options,
         });
         let config = self.config;
-        Ok(Node { inner: Arc::new(Inner { config, service, backends, registry, metrics, rules, cluster }) })
+        let _redundancy = backends.redundancy.take().map(|redundancy| redundancy.watch(metrics.clone()));
+        let inner = Inner { config, service, backends, registry, metrics, rules, cluster, _redundancy };
+        Ok(Node { inner: Arc::new(inner) })
     }
 
     /// The code of in-process handlers by name; those the configuration does not name get a route of their own.

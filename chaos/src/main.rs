@@ -15,6 +15,7 @@ mod bounds;
 mod clock;
 mod cluster;
 mod course;
+mod doctor;
 mod enter;
 mod event;
 mod instance;
@@ -60,6 +61,8 @@ enum Task {
         #[arg(long)]
         known_ms: Option<i64>,
     },
+    /// Break three data centres in many ways, and see whether `dueline doctor` finds each
+    Doctor(doctor::Args),
     /// Tell of the scenarios
     List,
     /// Become a process of the product
@@ -88,6 +91,7 @@ fn perform(task: Task) -> Result<bool> {
             }
             Ok(true)
         }
+        Task::Doctor(args) => doctor::run(&args),
         Task::Run(args) => {
             let is_cluster = args.servers == run::Topology::Cluster;
             on_servers(is_cluster, |cluster| run::run(args, cluster))

@@ -2,6 +2,7 @@
 
 use super::output::{self, Format};
 use super::{Exit, Global};
+use crate::doctor::Finding;
 use crate::log::kafka::topics::{self, Level};
 use crate::node::{kafka_options, wanted_topics};
 
@@ -77,7 +78,7 @@ async fn check(global: &Global) -> anyhow::Result<()> {
     let config = super::config::with_servers(global, Vec::new())?.config;
     let findings = topics::check(&kafka_options(&config), &topics::plan(&wanted_topics(&config))).await;
     let findings = findings.map_err(|error| super::doctor::of_log(&error))?;
-    let lines: Vec<super::doctor::Line> = findings.iter().map(super::doctor::Line::from).collect();
+    let lines: Vec<Finding> = findings.iter().map(Finding::from).collect();
     super::doctor::print(global.output, &lines)?;
     if findings.iter().any(|finding| finding.level == Level::Fail) {
         return Err(Exit::Error.with("the topics are not as they have to be"));

@@ -13,6 +13,7 @@ mod board;
 mod consumer;
 mod context;
 mod error;
+pub mod facts;
 mod leaders;
 mod member;
 mod options;

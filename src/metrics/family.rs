@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use prometheus::core::Collector;
 use prometheus::proto::MetricFamily;
 use prometheus::{
-    Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
-    Registry,
+    Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Registry,
 };
 
 /// One metric of each value of a closed label.
@@ -96,6 +96,19 @@ impl Families {
         self.describe(name, "gauge", &[label], help, &[]);
         self.words(label, &words);
         let gauges = self.register(IntGaugeVec::new(Opts::new(name, help), &[label]).expect(NAMES));
+        Family::new(words, |word| gauges.with_label_values(&[word]))
+    }
+
+    pub(super) fn gauges(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        label: &'static str,
+        words: Words,
+    ) -> Family<Gauge> {
+        self.describe(name, "gauge", &[label], help, &[]);
+        self.words(label, &words);
+        let gauges = self.register(GaugeVec::new(Opts::new(name, help), &[label]).expect(NAMES));
         Family::new(words, |word| gauges.with_label_values(&[word]))
     }
 

@@ -92,6 +92,15 @@ label! {
     }
 }
 label! {
+    /// What a data centre's loss takes a part of.
+    Layer {
+        /// Copies of records.
+        Kafka = "kafka",
+        /// Copies of rows.
+        Cassandra = "cassandra",
+    }
+}
+label! {
     /// How a lease was lost.
     LeaseLoss {
         /// Another instance has a higher epoch.

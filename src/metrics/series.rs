@@ -7,7 +7,8 @@ use prometheus::{Gauge, Histogram, IntCounter, IntGauge};
 use super::OTHER_HANDLER;
 use super::family::{Families, Family};
 use super::labels::{
-    BlockedReason, HoldupReason, LeaseLoss, PauseReason, RepeatCause, StopReason, StoreErrorKind, StoreOp,
+    BlockedReason, HoldupReason, Layer, LeaseLoss, PauseReason, RepeatCause, StopReason, StoreErrorKind,
+    StoreOp,
 };
 use crate::model::{CloseReason, HandlerName, MarkKind, Outcome, RejectReason, TaskEventKind};
 
@@ -216,6 +217,15 @@ impl Shards {
         let leases_lost = families.counters("dueline_leases_lost_total", help, "cause", causes);
         Shards { owned, stopped, gap, lease_remaining, leases_lost }
     }
+}
+
+/// Whether any data centre could be lost. Not known until it was asked.
+pub(super) fn dc_loss(families: &mut Families) -> Family<Gauge> {
+    let help =
+        "1 = any data centre could be lost now, 0 = one could not, NaN = not known; absent when embedded";
+    let layers = families.gauges("dueline_dc_loss_survivable", help, "layer", words(Layer::ALL, Layer::word));
+    Layer::ALL.iter().for_each(|layer| layers.of(layer.word()).set(f64::NAN));
+    layers
 }
 
 /// Series of requests to the store.

@@ -1,13 +1,13 @@
 //! Metrics as a scraper sees them.
 
-use super::{HoldupReason, Metrics, Options, PauseReason, ShardTotals, StoreOp};
+use super::{HoldupReason, Layer, Metrics, Options, PauseReason, ShardTotals, StoreOp};
 use crate::config::check_generated;
 use crate::model::{CloseReason, HandlerName, MarkKind, Outcome, RejectReason, TaskEventKind};
 use crate::store;
 
 fn metrics() -> Metrics {
     let handlers = vec![HandlerName::new("notify").expect("a name")];
-    Metrics::new(Options { handlers, dc_loss_survivable: Some(false) })
+    Metrics::new(Options { handlers, on_servers: true })
 }
 
 #[track_caller]
@@ -28,7 +28,7 @@ fn every_series_is_there_before_anything_happened() {
         "dueline_events_rejected_total{reason=\"not_json\"} 0",
         "dueline_store_errors_total{kind=\"unavailable\",op=\"write\"} 0",
         "dueline_shards_stopped{reason=\"log\"} 0",
-        "dueline_dc_loss_survivable 0",
+        "dueline_dc_loss_survivable{layer=\"kafka\"} NaN",
         "dueline_oldest_overdue_seconds 0",
     ] {
         check_line(&metrics(), line);
@@ -59,8 +59,13 @@ fn what_happens_is_counted_under_its_label() {
         intake_paused: [(PauseReason::Memory, 2)].into(),
         ..ShardTotals::default()
     });
+    metrics.dc_loss_survivable(Layer::Kafka, Some(true));
+    metrics.dc_loss_survivable(Layer::Cassandra, Some(true));
+    metrics.dc_loss_survivable(Layer::Cassandra, Some(false));
     metrics.held_up(&[(HoldupReason::Breaker, 2)].into());
     for line in [
+        "dueline_dc_loss_survivable{layer=\"kafka\"} 1",
+        "dueline_dc_loss_survivable{layer=\"cassandra\"} 0",
         "dueline_handlers_held_up{reason=\"breaker\"} 2",
         "dueline_handlers_held_up{reason=\"rate\"} 0",
         "dueline_tasks_total{handler=\"notify\",outcome=\"succeeded\"} 1",

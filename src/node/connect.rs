@@ -31,16 +31,22 @@ async fn open_embedded(config: &Config, dev: &Dev) -> Result<Backends, Error> {
         events_producer: producer.clone(),
         producer,
         embedded: Some(log),
-        survives_dc_loss: None,
+        redundancy: None,
     })
 }
 
 #[cfg(all(feature = "kafka", feature = "cassandra"))]
 async fn open_servers(config: &Config) -> Result<Backends, Error> {
     let store = crate::store::cassandra::Cassandra::connect(&cassandra_options(config)).await?;
-    let survives = judged(config, &store.replication()?.factors)?;
-    let store: Arc<dyn Store> = Arc::new(store);
+    judged(config, &store.replication()?.factors)?;
     let options = kafka_options(config);
+    let redundancy = Some(super::redundancy::Redundancy {
+        store: store.clone(),
+        log: options.clone(),
+        topics: crate::log::kafka::topics::plan(&wanted_topics(config)).names(),
+        min_insync_replicas: usize::try_from(config.topics.min_insync_replicas).unwrap_or(usize::MAX),
+    });
+    let store: Arc<dyn Store> = Arc::new(store);
     let producer: Arc<dyn Producer> = Arc::new(crate::log::kafka::Producer::start(options.clone())?);
     let has_topics =
         config.handlers.iter().any(|route| matches!(route.kind, crate::dispatch::registry::Kind::Topic(_)));
@@ -55,16 +61,7 @@ async fn open_servers(config: &Config) -> Result<Backends, Error> {
         producer.clone()
     };
     let consumer = Arc::new(crate::log::kafka::Consumer::start(options)?);
-    let survives_dc_loss = Some(survives);
-    Ok(Backends {
-        store,
-        consumer,
-        producer,
-        handlers_producer,
-        events_producer,
-        embedded: None,
-        survives_dc_loss,
-    })
+    Ok(Backends { store, consumer, producer, handlers_producer, events_producer, embedded: None, redundancy })
 }
 
 /// What waits to be sent to a handler's topic is given up no later than the lease under which its task was started.
@@ -74,13 +71,12 @@ fn patience(config: &Config) -> std::time::Duration {
     std::time::Duration::from_millis(timing.lease_ms - timing.margin_ms)
 }
 
-/// Whether the keyspace, as it is replicated, survives the loss of a data centre.
+/// Whether the keyspace, as it is replicated, may be used.
 ///
 /// # Errors
-/// It does not, and the configuration requires it.
-fn judged(config: &Config, factors: &BTreeMap<String, u32>) -> Result<bool, Error> {
-    let survives = survives_dc_loss(factors);
-    if config.cassandra.require_dc_loss_survival && !survives {
+/// It does not survive the loss of a data centre, and the configuration requires it.
+fn judged(config: &Config, factors: &BTreeMap<String, u32>) -> Result<(), Error> {
+    if config.cassandra.require_dc_loss_survival && !survives_dc_loss(factors) {
         let found: Vec<String> = factors.iter().map(|(dc, factor)| format!("{dc} = {factor}")).collect();
         let text = format!(
             "keyspace {} is replicated as {}, which leaves no quorum when one data centre is lost, and \
@@ -90,7 +86,7 @@ fn judged(config: &Config, factors: &BTreeMap<String, u32>) -> Result<bool, Erro
         );
         return Err(crate::store::Error::Misconfigured(text).into());
     }
-    Ok(survives)
+    Ok(())
 }
 
 #[cfg(not(all(feature = "kafka", feature = "cassandra")))]
@@ -167,11 +163,11 @@ mod tests {
         let (weak, strong): (BTreeMap<String, u32>, BTreeMap<String, u32>) =
             (factors(&[("dc1", 3)]), factors(&[("dc1", 2), ("dc2", 2), ("dc3", 1)]));
         config.cassandra.replication = strong.clone();
-        assert!(matches!(judged(&config, &weak), Ok(false)));
+        assert!(judged(&config, &weak).is_ok());
         config.cassandra.require_dc_loss_survival = true;
         let refused = judged(&config, &weak).expect_err("refused").to_string();
         assert!(refused.contains("replicated as dc1 = 3"), "{refused}");
         config.cassandra.replication = weak;
-        assert!(matches!(judged(&config, &strong), Ok(true)));
+        assert!(judged(&config, &strong).is_ok());
     }
 }

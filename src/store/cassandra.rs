@@ -6,12 +6,12 @@
 //! ```text
 //! Store calls → write · lookup · slice · late · dead_letter · owner · operation · singles → statements → session (profiles, retries) → driver
 //!                                                              errors: what the caller can do
-//! options → migrate (keyspace, numbered files, one runner at a time) · replication (what doctor reads)
+//! options → migrate (keyspace, numbered files, one runner at a time) · replication · facts (what doctor reads)
 //! ```
 
-mod clock;
 mod dead_letter;
 mod errors;
+pub mod facts;
 mod late;
 mod lookup;
 pub mod migrate;
@@ -39,7 +39,6 @@ use crate::model::{
 };
 use crate::store::{Answer, Bump, Cluster, Error, Instance, Lookup, Slice, Store, Stretch};
 
-pub use clock::clock_offset_ms;
 pub use options::{Options, Tls};
 use session::Profiles;
 use statements::Statements;
@@ -118,6 +117,11 @@ impl Cassandra {
     /// [`Error::Misconfigured`] when the keyspace is gone.
     pub fn replication(&self) -> Result<replication::Replication, Error> {
         replication::read(&self.shared.session, &self.shared.keyspace)
+    }
+
+    /// Who has copies of the keyspace's rows, and which nodes are connected, as the driver knows it: nobody is asked.
+    pub fn copies(&self) -> facts::Copies {
+        facts::copies(&self.shared.session, &self.shared.keyspace)
     }
 }
 

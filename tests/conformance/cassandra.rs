@@ -9,7 +9,7 @@ use dueline::model::{
     CloseReason, Decision, Epoch, EventRow, Fact, FactRow, PayloadRow, Place, QueueName, Row, Shard, TaskId,
     TaskKey, Version, Wall,
 };
-use dueline::store::cassandra::{Cassandra, Options, migrate};
+use dueline::store::cassandra::{Cassandra, Options, facts, migrate};
 use dueline::store::{Error, Store};
 use dueline::testing::store_conformance::{self, Run};
 use scylla::client::session::Session;
@@ -144,6 +144,38 @@ async fn another_replication_is_told_and_never_changed() {
         assert_eq!(replication.strategy, "NetworkTopologyStrategy");
         assert_eq!(replication.factors, BTreeMap::from([(dc.clone(), 1)]));
         assert!(replication.nodes[&dc] >= 1, "{replication:?}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_node_tells_about_itself_and_who_has_copies_is_known() {
+    in_keyspace("facts", |keyspace| async move {
+        let fresh = facts::read(&keyspace.options).await.expect("it answers");
+        assert!(fresh.replication.is_none() && fresh.copies.sets.is_empty(), "{fresh:?}");
+        keyspace.migrate().await;
+        let found = facts::read(&keyspace.options).await.expect("it answers");
+        let told = found.told[0].as_ref().expect("the node answers");
+        let settings = told.settings.as_ref().expect("told");
+        for name in
+            ["paxos_variant", "commitlog_sync", "commitlog_sync_period", "read_consistency_levels_disallowed"]
+        {
+            assert!(settings.contains_key(name), "{name}: {settings:?}");
+        }
+        assert!(
+            !told.version.is_empty() && told.clock_offset_ms.abs() < 1_000,
+            "one machine, one clock: {told:?}"
+        );
+        assert!(found.copies.nodes.iter().all(|node| node.is_up), "{:?}", found.copies);
+        assert_eq!((found.copies.quorum, found.copies.sets), (1, [vec![0]].into()));
+        let migrations = found.migrations.expect("read");
+        assert!(
+            migrations.iter().all(|one| matches!(one.state, migrate::State::Applied { .. })),
+            "{migrations:?}"
+        );
+        assert_eq!((found.shards, found.instances), (Ok(None), Ok(Vec::new())), "nobody has started yet");
+        let store = Cassandra::connect(&keyspace.options).await.expect("it connects");
+        assert_eq!(store.copies().sets, [vec![0]].into(), "as the driver has it");
     })
     .await;
 }

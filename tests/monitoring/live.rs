@@ -76,7 +76,7 @@ async fn every_expression_asks_for_what_a_scrape_has() {
     assert_eq!(granted, ["dueline_dc_loss_survivable"]);
     for metric in &granted {
         assert!(scrape.labels(metric).is_none(), "{metric} is there: no grant is needed");
-        scrape.grant(metric);
+        scrape.grant(metric, "layer", &["kafka", "cassandra"]);
     }
     let rules = rules();
     let recorded = rules.iter().filter_map(|rule| rule.record.clone()).collect();

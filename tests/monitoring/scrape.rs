@@ -37,9 +37,10 @@ impl Scrape {
         self.series.keys().map(String::as_str)
     }
 
-    /// A metric that a node has under circumstances a test does not make.
-    pub(crate) fn grant(&mut self, metric: &str) {
-        self.series.entry(metric.to_owned()).or_default();
+    /// A metric, with a label and its values, that a node has under circumstances a test does not make.
+    pub(crate) fn grant(&mut self, metric: &str, label: &str, values: &[&str]) {
+        let values = values.iter().map(|value| (*value).to_owned()).collect();
+        self.series.entry(metric.to_owned()).or_default().insert(label.to_owned(), values);
     }
 }
 

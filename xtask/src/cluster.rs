@@ -17,6 +17,7 @@ mod network;
 mod plan;
 mod router;
 mod servers;
+mod setting;
 mod state;
 
 use std::collections::BTreeSet;
@@ -66,7 +67,12 @@ enum Action {
     /// End servers in good order, keeping their data
     Stop { names: Vec<String> },
     /// Start servers again, with their data
-    Start { names: Vec<String> },
+    Start {
+        names: Vec<String>,
+        /// Another setting of server.properties or cassandra.yaml, until the next start; without a value it is left out
+        #[arg(long, value_name = "KEY=VALUE")]
+        set: Vec<setting::Setting>,
+    },
     /// SIGSTOP servers
     Freeze { names: Vec<String> },
     /// SIGCONT servers; those that do not run are left out
@@ -100,7 +106,7 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         Action::Open { dcs } => reach(&cluster, &dcs, true)?,
         Action::Kill { names } => each(&cluster, &names, servers::kill)?,
         Action::Stop { names } => each(&cluster, &names, servers::stop)?,
-        Action::Start { names } => start(&cluster, &named(&names)?)?,
+        Action::Start { names, set } => start(&cluster, &named(&names)?, &set)?,
         Action::Freeze { names } => each(&cluster, &names, |state, name| servers::freeze(state, name, true))?,
         Action::Thaw { names } => each(&cluster, &names, |state, name| match state.running(name) {
             Some(_) => servers::freeze(state, name, false),
@@ -112,7 +118,7 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         }
         Action::Heal { dcs } => {
             reach(&cluster, &dcs, true)?;
-            start(&cluster, &named(&words(&dcs))?)?;
+            start(&cluster, &named(&words(&dcs))?, &[])?;
         }
         Action::Router(_) => {}
     }
@@ -147,7 +153,7 @@ fn up(cluster: &Cluster, wan: Wan) -> Result<()> {
         Some(state) => state,
         None => make(cluster, wan)?,
     };
-    if let Err(error) = servers::start(cluster, &mut state, &plan::names()) {
+    if let Err(error) = servers::start(cluster, &mut state, &plan::names(), &[]) {
         if is_new {
             say::line("it could not be started whole: what was started is ended");
             clear(cluster, &state)?;
@@ -251,10 +257,10 @@ fn each(cluster: &Cluster, names: &[String], act: fn(&State, &str) -> Result<()>
     })
 }
 
-fn start(cluster: &Cluster, names: &[String]) -> Result<()> {
+fn start(cluster: &Cluster, names: &[String], set: &[setting::Setting]) -> Result<()> {
     let _held = cluster.lock()?;
     let mut state = loaded(cluster)?;
-    servers::start(cluster, &mut state, names)
+    servers::start(cluster, &mut state, names, set)
 }
 
 /// Cuts data centres off from all other places, or opens every way to them. What each way is like stays.

@@ -7,8 +7,9 @@ mod admin;
 mod check;
 pub mod render;
 
-pub use admin::{Cluster, cluster, create, delete};
-pub use check::{Finding, Level, check};
+pub(super) use admin::{ADMIN_TIMEOUT, admin_options, client};
+pub use admin::{create, delete};
+pub use check::{Aspect, Finding, Level, check, compare};
 
 use serde::Serialize;
 
@@ -77,6 +78,13 @@ pub struct Setting {
     pub name: &'static str,
     /// Its value as text.
     pub value: String,
+}
+
+impl Plan {
+    /// The names of the topics.
+    pub fn names(&self) -> Vec<String> {
+        self.topics.iter().map(|topic| topic.name.clone()).collect()
+    }
 }
 
 impl Planned {

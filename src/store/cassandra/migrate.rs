@@ -39,6 +39,11 @@ pub async fn status(options: &Options) -> Result<Status, Error> {
     Runner::connect(options).await?.status().await
 }
 
+/// Every migration, read in a session that is there.
+pub(super) async fn applied(session: &Session, keyspace: &str) -> Result<Vec<MigrationStatus>, Error> {
+    status::read(session, keyspace).await
+}
+
 /// The statements that [`up`] would run, in order.
 ///
 /// # Errors

@@ -18,6 +18,13 @@ pub struct Replication {
     pub nodes: BTreeMap<String, u32>,
 }
 
+impl Replication {
+    /// Copies of a row that make a quorum.
+    pub fn quorum(&self) -> usize {
+        self.factors.values().map(|factor| *factor as usize).sum::<usize>() / 2 + 1
+    }
+}
+
 /// The only strategy that is taken.
 pub(super) const STRATEGY: &str = "NetworkTopologyStrategy";
 
@@ -52,7 +59,7 @@ pub(super) fn read(session: &Session, keyspace: &str) -> Result<Replication, Err
 ///
 /// # Errors
 /// [`Error::Misconfigured`] for another strategy, or one that keeps no copy anywhere.
-pub(super) fn check(found: &Replication) -> Result<(), Error> {
+pub(crate) fn check(found: &Replication) -> Result<(), Error> {
     if found.strategy != STRATEGY {
         return Err(Error::Misconfigured(format!(
             "the keyspace is replicated by {}; {STRATEGY} is needed",

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::plan::{self, CASSANDRA_PORT, KAFKA_PORT};
+use super::setting::{self, Setting};
 use super::state::{Cluster, State};
 use crate::servers::ports::Ports;
 use crate::servers::process::{self, Launch, Site};
@@ -23,8 +24,8 @@ const COPIES: (u32, u32) = (3, 2);
 /// A lost broker's partitions get other leaders after this.
 const SESSION_MS: u32 = 6_000;
 
-/// Starts those that do not run, and waits until all of them answer.
-pub(super) fn start(cluster: &Cluster, state: &mut State, names: &[String]) -> Result<()> {
+/// Starts those that do not run, with settings that are other than planned, and waits until all of them answer.
+pub(super) fn start(cluster: &Cluster, state: &mut State, names: &[String], set: &[Setting]) -> Result<()> {
     let mut absent: Vec<&String> = names.iter().filter(|name| state.running(name).is_none()).collect();
     // Those that others ask first come first.
     absent.sort_by_key(|name| needs_seed(name));
@@ -33,6 +34,11 @@ pub(super) fn start(cluster: &Cluster, state: &mut State, names: &[String]) -> R
         absent.iter().map(|name| site(cluster, name)).collect::<Result<Vec<Site>>>()?
     };
     let launches = prepare(cluster, &absent, &sites)?;
+    for (name, site) in absent.iter().zip(&sites) {
+        let (file, between) =
+            if plan::is_kafka(name) { ("server.properties", "=") } else { ("cassandra.yaml", ": ") };
+        setting::change(&site.dir.join("conf").join(file), between, set)?;
+    }
     for ((name, site), launch) in absent.iter().zip(&sites).zip(launches) {
         if needs_seed(name) {
             wait_for("a seed of Cassandra listens", || {

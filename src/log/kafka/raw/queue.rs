@@ -31,16 +31,26 @@ impl Asking {
     }
 
     pub(super) fn read_committed(&self) {
+        let level = rd::rd_kafka_IsolationLevel_t::RD_KAFKA_ISOLATION_LEVEL_READ_COMMITTED;
+        // SAFETY: the options are alive; the error, if any, is owned by us.
+        unsafe { drop_error(rd::rd_kafka_AdminOptions_set_isolation_level(self.options, level)) }
+    }
+
+    /// Asks for the client's rights on what is asked about, too.
+    pub(super) fn with_rights(&self) {
         // SAFETY: the options are alive; the error, if any, is owned by us.
         unsafe {
-            let error = rd::rd_kafka_AdminOptions_set_isolation_level(
-                self.options,
-                rd::rd_kafka_IsolationLevel_t::RD_KAFKA_ISOLATION_LEVEL_READ_COMMITTED,
-            );
-            if !error.is_null() {
-                rd::rd_kafka_error_destroy(error);
-            }
+            drop_error(rd::rd_kafka_AdminOptions_set_include_authorized_operations(self.options, 1));
         }
+    }
+}
+
+/// # Safety
+/// The error is null, or ours.
+unsafe fn drop_error(error: *mut rd::rd_kafka_error_t) {
+    if !error.is_null() {
+        // SAFETY: as the caller says.
+        unsafe { rd::rd_kafka_error_destroy(error) }
     }
 }
 

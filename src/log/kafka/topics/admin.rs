@@ -1,4 +1,4 @@
-//! Creation of the planned topics, and what the cluster says about itself.
+//! Creation of the planned topics, and their end.
 
 use std::time::Duration;
 
@@ -13,25 +13,14 @@ use super::Plan;
 use crate::log::Error;
 
 /// Longest time that the cluster may take to answer.
-pub(super) const ADMIN_TIMEOUT: Duration = Duration::from_secs(15);
+pub(in crate::log::kafka) const ADMIN_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// What the cluster says about itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cluster {
-    /// Its id.
-    pub id: Option<String>,
-    /// Its brokers as `id@host:port`.
-    pub brokers: Vec<String>,
-    /// The protocol level between the brokers (`inter.broker.protocol.version`), where a broker tells it.
-    pub version: Option<String>,
-}
-
-pub(super) fn client(options: &Options) -> Result<AdminClient<Plain>, Error> {
+pub(in crate::log::kafka) fn client(options: &Options) -> Result<AdminClient<Plain>, Error> {
     options.check()?;
     AdminClient::from_config_and_context(&options.admin_config(), Plain).map_err(error::creation)
 }
 
-pub(super) fn admin_options() -> AdminOptions {
+pub(in crate::log::kafka) fn admin_options() -> AdminOptions {
     AdminOptions::new().request_timeout(Some(ADMIN_TIMEOUT)).operation_timeout(Some(ADMIN_TIMEOUT))
 }
 
@@ -64,38 +53,6 @@ pub async fn create(options: &Options, plan: &Plan) -> Result<Vec<String>, Error
         }
     }
     Ok(created)
-}
-
-/// Asks the cluster who it is: for `doctor`.
-///
-/// # Errors
-/// [`Error::Unavailable`] when it does not answer.
-pub async fn cluster(options: &Options) -> Result<Cluster, Error> {
-    let client = client(options)?;
-    let asked = tokio::task::spawn_blocking(move || {
-        let metadata = client.inner().fetch_metadata(None, ADMIN_TIMEOUT);
-        let id = client.inner().fetch_cluster_id(ADMIN_TIMEOUT);
-        (client, metadata, id)
-    });
-    let (client, metadata, id) = asked.await.map_err(|error| Error::Unavailable(error.to_string()))?;
-    let metadata = metadata.map_err(|error| Error::Unavailable(error.to_string()))?;
-    let brokers: Vec<String> = metadata
-        .brokers()
-        .iter()
-        .map(|broker| format!("{}@{}:{}", broker.id(), broker.host(), broker.port()))
-        .collect();
-    let version = match metadata.brokers().first() {
-        Some(broker) => version(&client, broker.id()).await,
-        None => None,
-    };
-    Ok(Cluster { id, brokers, version })
-}
-
-async fn version(client: &AdminClient<Plain>, broker: i32) -> Option<String> {
-    use rdkafka::admin::ResourceSpecifier::Broker;
-    let described = client.describe_configs(&[Broker(broker)], &admin_options()).await.ok()?;
-    let resource = described.into_iter().next()?.ok()?;
-    resource.get("inter.broker.protocol.version")?.value.clone()
 }
 
 /// Deletes the planned topics with everything in them: for benches and tests, which make their own.
