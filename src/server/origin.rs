@@ -77,6 +77,8 @@ mod tests {
             listen: std::net::SocketAddr::from(([127, 0, 0, 1], 7420)),
             advertise: "http://dl-1.example:7420/".to_owned(),
             hosts: vec!["dueline.example".to_owned()],
+            access: crate::config::Access::Open,
+            is_open_on_purpose: false,
         };
         expect_own(&http, host, origin).map_or_else(|problem| problem.code, |()| "taken".to_owned())
     }
