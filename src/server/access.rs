@@ -287,7 +287,9 @@ mod tests {
         let given = |values: &[&'static str]| {
             let values = values.iter().map(|value| (AUTHORIZATION, HeaderValue::from_static(value)));
             let mut headers = HeaderMap::new();
-            values.for_each(|(name, value)| drop(headers.append(name, value)));
+            for (name, value) in values {
+                headers.append(name, value);
+            }
             bearer(&headers).map(<[u8]>::to_vec)
         };
         assert_eq!(given(&["Bearer abc"]), Ok(b"abc".to_vec()));

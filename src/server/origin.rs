@@ -1,4 +1,4 @@
-//! Who may ask while there is no token: programs, and the pages of this server itself.
+//! From where may be asked, with tokens and without: by programs, and by the pages of this server itself.
 //!
 //! A web page that someone on this machine looks at can send requests here, either from its own site (the browser then
 //! names it as `Origin`) or under a name of its own that it lets point here (`Host` then has that name). Both are
