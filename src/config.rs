@@ -9,6 +9,7 @@
 //!                     └→ build → Config            └→ show
 //! ```
 
+mod access;
 mod build;
 mod collection;
 mod docs;
@@ -29,6 +30,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+pub use access::{Access, Role, TOKENS_MAX, Token, TokenSource, read_tokens};
+pub(crate) use build::read_secret;
 #[cfg(test)]
 pub(crate) use docs::check_generated;
 pub use docs::reference;
@@ -191,6 +194,12 @@ pub fn survives_dc_loss(replication: &BTreeMap<String, u32>) -> bool {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Hidden(String);
 
+impl From<String> for Hidden {
+    fn from(text: String) -> Hidden {
+        Hidden(text)
+    }
+}
+
 impl Hidden {
     /// The text itself, for the client that needs it.
     pub fn expose(&self) -> &str {
@@ -244,6 +253,10 @@ pub struct Http {
     pub advertise: String,
     /// Further names that requests may have as their host.
     pub hosts: Vec<String>,
+    /// Who may ask.
+    pub access: Access,
+    /// Whether it was said that whoever reaches it may do everything.
+    pub is_open_on_purpose: bool,
 }
 
 /// Logs.

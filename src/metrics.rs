@@ -15,8 +15,8 @@ use prometheus::{Encoder as _, Gauge, TextEncoder};
 pub use family::Described;
 use family::{Families, Family};
 pub use labels::{
-    BlockedReason, HoldupReason, Layer, LeaseLoss, PauseReason, RepeatCause, StopReason, StoreErrorKind,
-    StoreOp,
+    BlockedReason, DeniedReason, HoldupReason, Layer, LeaseLoss, PauseReason, RepeatCause, StopReason,
+    StoreErrorKind, StoreOp,
 };
 use series::{Events, Handlers, Requests, Shards, Tasks};
 
@@ -234,6 +234,11 @@ impl Metrics {
             let count = handlers.get(&reason).copied().unwrap_or(0);
             self.tasks.handlers_held_up.of(reason.word()).set(gauge_of(count));
         }
+    }
+
+    /// A request to the HTTP interface was denied.
+    pub fn denied(&self, reason: DeniedReason) {
+        self.requests.denied.of(reason.word()).inc();
     }
 
     /// A request to the store was answered after so many seconds.

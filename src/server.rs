@@ -1,12 +1,15 @@
 //! The HTTP API: any instance answers; what only a shard's owner knows is asked of it by one hop.
 //!
 //! ```text
-//! listen (bounds on connections) → guard (bounds on requests) → origin (no foreign page) → tasks · list · dead_letters · shards · gates → node
-//!                                                                  └ hop ── Dueline-Hop: 1 ──▶ another instance
+//! listen (bounds on connections) → guard (bounds on requests) → origin (no foreign page) → access (who may; audit)
+//!   → tasks · list · dead_letters · shards · gates · batches → node
+//!                      └ hop ── Dueline-Hop: 1 ──▶ another instance
 //! ```
 //! Holds no state. Asking for something writes a schedule event to the log like any other producer; the answer can wait
 //! until it is decided (`Prefer: wait=N`). Errors are `application/problem+json`.
 
+mod access;
+mod audit;
 mod batches;
 mod body;
 mod dead_letters;
@@ -23,6 +26,7 @@ mod origin;
 mod params;
 mod problem;
 mod produce;
+mod routes;
 mod shards;
 mod tasks;
 mod views;
@@ -35,12 +39,13 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{from_fn, from_fn_with_state};
-use axum::routing::{get, post};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
+use crate::config::{Config, Problems};
 use crate::node::Node;
 
+use access::{Access, Caller};
 use problem::Problem;
 
 /// The HTTP interface of an instance. Clones are the same one.
@@ -52,6 +57,7 @@ pub struct Server {
 /// What all requests share.
 struct Shared {
     node: OnceLock<Node>,
+    access: Access,
     /// Asks other instances.
     http: reqwest::Client,
     /// One permit a request.
@@ -64,6 +70,7 @@ struct Shared {
 struct App {
     node: Node,
     http: reqwest::Client,
+    caller: Caller,
 }
 
 type Answer<T> = Result<T, Problem>;
@@ -76,10 +83,23 @@ impl Default for Server {
 
 impl Server {
     /// An interface that answers `starting` until [`Server::open`]; it is alive from the first moment, so that nobody
-    /// restarts a process for waiting.
+    /// restarts a process for waiting. Whoever reaches it may do everything, and nothing of that is logged.
     pub fn new() -> Server {
+        Server::with(Access::Own)
+    }
+
+    /// The same for those whom the configuration lets in; what they ask to change is in the audit log.
+    ///
+    /// # Errors
+    /// Tokens that cannot be read or are none.
+    pub fn guarded(config: &Config) -> Result<Server, Problems> {
+        Access::new(config).map(Server::with)
+    }
+
+    fn with(access: Access) -> Server {
         let shared = Shared {
             node: OnceLock::new(),
+            access,
             http: hop::client(),
             requests: Semaphore::new(limits::REQUESTS_MAX),
             stopping: AtomicBool::new(false),
@@ -113,7 +133,8 @@ impl Server {
             server.turn_away();
             let _ = stopped.send(());
         };
-        let serving = axum::serve(listen::Bounded::new(listener), router(&self.shared));
+        let service = router(&self.shared).into_make_service_with_connect_info::<access::Peer>();
+        let serving = axum::serve(listen::Bounded::new(listener), service);
         let overdue = async {
             if stopping.await.is_err() {
                 std::future::pending::<()>().await;
@@ -123,45 +144,16 @@ impl Server {
         tokio::select! {
             served = serving.with_graceful_shutdown(stop).into_future() => served,
             () = overdue => Ok(()),
+            () = self.shared.access.follow() => Ok(()),
         }
     }
 }
 
 fn router(shared: &Arc<Shared>) -> Router {
-    Router::new()
-        .route("/v1/tasks", get(list::tasks).post(tasks::schedule))
-        .route("/v1/tasks:batch", post(tasks::batch))
-        .route("/v1/tasks/{queue}/{id}", get(tasks::show))
-        .route("/v1/tasks/{queue}/{id}/cancel", post(tasks::cancel))
-        .route("/v1/tasks/{queue}/{id}/reschedule", post(tasks::reschedule))
-        .route("/v1/tasks/{queue}/{id}/redrive", post(tasks::redrive))
-        .route("/v1/tasks/{queue}/{id}/abort", post(tasks::abort))
-        .route("/v1/tasks/{queue}/{id}/run", post(tasks::run))
-        .route("/v1/tasks/{queue}/{id}/explain", get(explain::task))
-        .route("/v1/queues", get(shards::queues))
-        .route("/v1/queues/{queue}", get(shards::queue))
-        .route("/v1/queues/{queue}/explain", get(explain::queue))
-        .route("/v1/queues/{queue}/pause", post(gates::pause))
-        .route("/v1/queues/{queue}/resume", post(gates::resume))
-        .route("/v1/dead-letters", get(dead_letters::list))
-        .route("/v1/gates", get(gates::list).post(gates::set))
-        .route("/v1/gates:clear", post(gates::clear))
-        .route("/v1/operations", get(gates::operations))
-        .route("/v1/batches", get(batches::list).post(batches::begin))
-        .route("/v1/batches/{id}", get(batches::show))
-        .route("/v1/batches/{id}/stop", post(batches::stop))
-        .route("/v1/batches/{id}/resume", post(batches::resume))
-        .route("/v1/shards", get(shards::shards))
-        .route("/v1/instances", get(shards::instances))
-        .route("/v1/handlers", get(shards::handlers))
-        .route("/v1/handlers/{handler}/explain", get(explain::handler))
-        .route("/v1/rejected", get(list::rejected))
-        .route("/openapi.json", get(document::served))
+    routes::router(shared, routes::asked())
         .route_layer(from_fn_with_state(shared.clone(), origin::check))
         .route_layer(from_fn_with_state(shared.clone(), guard::bounds))
-        .route("/livez", get(health::livez))
-        .route("/readyz", get(health::readyz))
-        .route("/metrics", get(health::metrics))
+        .merge(routes::router(shared, routes::probes()))
         .fallback(nothing_here)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(limits::BATCH_BYTES_MAX))
@@ -169,12 +161,12 @@ fn router(shared: &Arc<Shared>) -> Router {
         .with_state(shared.clone())
 }
 
-async fn nothing_here(uri: Uri) -> Problem {
+async fn nothing_here(_: Caller, uri: Uri) -> Problem {
     let detail = format!("There is nothing at {}; /openapi.json says what there is.", uri.path());
     Problem::not_found("no_such_path", detail)
 }
 
-async fn wrong_method(method: Method, uri: Uri) -> Problem {
+async fn wrong_method(_: Caller, method: Method, uri: Uri) -> Problem {
     let detail = format!("{} does not answer {method}; /openapi.json says what it answers.", uri.path());
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", detail)
 }

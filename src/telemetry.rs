@@ -1,7 +1,7 @@
 //! Logs: to stderr, as text on a terminal or as one JSON object a line.
 //!
 //! stdout is data and never logged to. The filter is a level or `target=level` with commas between, as in
-//! `info,dueline::handler=warn`.
+//! `info,dueline::handler=warn`. The audit log is left out only by a filter that names it.
 
 use std::io::{self, IsTerminal as _};
 
@@ -10,6 +10,9 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::config::{Log, LogFormat};
+
+/// The target of the audit log, which is on unless the filter names it.
+const AUDIT: &str = "dueline::audit";
 
 /// Why logging cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -46,8 +49,16 @@ pub fn init(log: &Log) -> Result<(), Error> {
 }
 
 fn read_filter(filter: &str) -> Result<EnvFilter, Error> {
-    EnvFilter::try_new(filter)
-        .map_err(|error| Error::Filter { filter: filter.to_owned(), detail: error.to_string() })
+    let error = |error: &dyn std::fmt::Display| Error::Filter {
+        filter: filter.to_owned(),
+        detail: error.to_string(),
+    };
+    let read = EnvFilter::try_new(filter).map_err(|why| error(&why))?;
+    if filter.contains(AUDIT) {
+        return Ok(read);
+    }
+    let directive = format!("{AUDIT}=info").parse();
+    Ok(read.add_directive(directive.map_err(|why| error(&why))?))
 }
 
 fn subscriber<W>(
@@ -117,6 +128,22 @@ mod tests {
         assert!(text.contains("shard assigned shard=7") && !text.contains('\u{1b}'), "{text}");
         assert_eq!(text.lines().count(), 2);
         assert_eq!(logged("error", false), "");
+    }
+
+    #[test]
+    fn the_audit_log_is_left_out_only_by_its_name() {
+        let audited = |filter: &str| {
+            let lines = Lines::default();
+            let writer = lines.clone();
+            let subscriber = subscriber(filter, false, false, move || writer.clone()).expect("a filter");
+            tracing::subscriber::with_default(
+                subscriber,
+                || tracing::info!(target: "dueline::audit", "asked"),
+            );
+            !lines.0.lock().expect("not poisoned").is_empty()
+        };
+        assert!(audited("info") && audited("error") && audited("dueline=warn"));
+        assert!(!audited("info,dueline::audit=off"));
     }
 
     #[test]

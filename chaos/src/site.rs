@@ -161,6 +161,7 @@ keyspace = "{unique}"
 {tables}
 [http]
 listen = "{listen}"
+access = "open"
 [log]
 format = "text"
 filter = "{log}"

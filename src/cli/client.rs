@@ -1,11 +1,13 @@
 //! Client verbs: requests to the HTTP interface, and what its answers mean for exit codes.
 
+use std::path::Path;
 use std::time::Duration;
 
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::Value;
 
 use super::{Exit, Global};
+use crate::config::{Hidden, read_secret};
 
 /// Longest time for one request, its wait included: the server's own bound comes first, so that its words are heard.
 const TIMEOUT: Duration = Duration::from_secs(65);
@@ -15,7 +17,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct Client {
     http: reqwest::Client,
     server: String,
-    token: Option<String>,
+    token: Option<Hidden>,
 }
 
 impl Client {
@@ -28,18 +30,14 @@ impl Client {
         // Only https needs the certificates of this machine.
         let is_https = global.server.starts_with("https:");
         let http = if is_https { http } else { http.tls_certs_only([]) }.build()?;
-        let token = global.token_file.as_ref().map(std::fs::read_to_string).transpose();
-        let token = token.map_err(|error| {
-            let file = global.token_file.as_deref().unwrap_or(std::path::Path::new(""));
-            Exit::Usage.with(format!("the token file {}: {error}", file.display()))
-        })?;
+        let token = token(global.token_file.as_deref())?;
         let server = global.server.trim_end_matches('/').to_owned();
         let url = reqwest::Url::parse(&server);
         if !url.is_ok_and(|url| matches!(url.scheme(), "http" | "https")) {
             let text = format!("the server {server:?} is no URL such as http://127.0.0.1:7420");
             return Err(Exit::Usage.with(text));
         }
-        Ok(Client { http, server, token: token.map(|token| token.trim().to_owned()) })
+        Ok(Client { http, server, token })
     }
 
     pub(super) async fn get(&self, path: &str, query: &[(&str, String)]) -> anyhow::Result<Value> {
@@ -82,7 +80,7 @@ impl Client {
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
         let request = self.http.request(method, format!("{}{path}", self.server));
         match &self.token {
-            Some(token) => request.bearer_auth(token),
+            Some(token) => request.bearer_auth(token.expose()),
             None => request,
         }
     }
@@ -115,6 +113,29 @@ impl Client {
         exit.with(format!(
             "{server} does not answer ({why}): start one with `dueline dev`, or name another with --server"
         ))
+    }
+}
+
+/// The variable with the token itself; on the command line everyone could read it.
+const TOKEN: &str = "DUELINE_TOKEN";
+
+/// The token that is given, if one is.
+fn token(file: Option<&Path>) -> anyhow::Result<Option<Hidden>> {
+    let variable = std::env::var_os(TOKEN).filter(|token| !token.is_empty());
+    let wrong = |what: &str| Err(Exit::Usage.with(what));
+    match (file, variable) {
+        (None, None) => Ok(None),
+        (Some(_), Some(_)) => wrong(
+            "a token is given twice: by --token-file or DUELINE_TOKEN_FILE, and by DUELINE_TOKEN: leave out one",
+        ),
+        (Some(file), None) => match read_secret(file) {
+            Ok(token) => Ok(Some(Hidden::from(token))),
+            Err(why) => wrong(&format!("--token-file or DUELINE_TOKEN_FILE {why}")),
+        },
+        (None, Some(token)) => match token.into_string() {
+            Ok(token) => Ok(Some(Hidden::from(token))),
+            Err(_) => wrong("DUELINE_TOKEN is not UTF-8"),
+        },
     }
 }
 

@@ -81,7 +81,7 @@ pub(super) fn warn(config: &Config) {
 
 /// Checks all that `serve` needs of the configuration and that can be seen without a connection.
 pub(super) fn expect_servers(loaded: &Loaded) -> anyhow::Result<()> {
-    let problems = [loaded.require_servers(), loaded.refuse_in_process()];
+    let problems = [loaded.require_servers(), loaded.refuse_in_process(), loaded.config.require_access()];
     let mut lines: Vec<String> =
         problems.into_iter().filter_map(Result::err).map(|problems| problems.to_string()).collect();
     if let Err(error) = crate::node::kafka_options(&loaded.config).check() {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use super::{Exit, Global};
 use crate::config::{Flag, load_dev};
 use crate::node::Node;
+use crate::server::Server;
 
 /// Run everything in this process: no Kafka, no Cassandra; tasks survive restarts. Needs no config; of one it takes
 /// handlers, limits, retention, http and log.
@@ -41,7 +42,7 @@ pub(super) async fn run(global: &Global, args: Args) -> anyhow::Result<()> {
     config.http.listen = address;
     let start = async { Ok(Node::builder(config).start().await?) };
     let greet = || eprintln!("{}", greeting(address, &args.data));
-    super::serve::until_stopped(listener, start, greet).await
+    super::serve::until_stopped(Server::new(), listener, start, greet).await
 }
 
 /// An address that a client on this machine can use: nobody can be asked at "everywhere".

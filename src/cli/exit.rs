@@ -16,7 +16,7 @@ pub(super) enum Exit {
     NotFound = 3,
     /// It is in another state than wanted.
     Conflict = 4,
-    /// Not allowed.
+    /// Not allowed: no token, an unknown one, or one of too small a role.
     Denied = 5,
     /// A server does not answer.
     Unavailable = 6,

@@ -30,9 +30,10 @@ pub(super) async fn run(global: &Global, _args: Args) -> anyhow::Result<()> {
     let config = loaded.config;
     crate::telemetry::init(&config.log)?;
     super::config::warn(&config);
+    let server = Server::guarded(&config).map_err(|problems| Exit::Usage.with(problems.to_string()))?;
     let listener = bind(config.http.listen, "another http.listen").await?;
     let serving = || tracing::info!(listen = %config.http.listen, instance = config.instance.name, "serving");
-    until_stopped(listener, start(&config), serving).await
+    until_stopped(server, listener, start(&config), serving).await
 }
 
 /// Starts as soon as the servers answer; what needs a person is an error at once.
@@ -106,11 +107,11 @@ pub(super) async fn bind(address: SocketAddr, instead: &str) -> anyhow::Result<T
 /// Answers from now on, with the node as soon as it has started, which `opened` is told; when the process is told to
 /// stop, stops in order.
 pub(super) async fn until_stopped(
+    server: Server,
     listener: TcpListener,
     start: impl Future<Output = anyhow::Result<Node>>,
     opened: impl FnOnce(),
 ) -> anyhow::Result<()> {
-    let server = Server::new();
     let (stop, stopping) = tokio::sync::oneshot::channel::<()>();
     let mut served = {
         let server = server.clone();

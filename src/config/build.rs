@@ -9,7 +9,7 @@ use super::kind::Value;
 use super::section::{Origin, Section};
 use super::{
     Cassandra, Config, Hidden, Http, Instance, Kafka, Limits, Log, LogFormat, Problem, Properties, Protocol,
-    Retention, SECRET_FILE_BYTES_MAX, Tls, Topics, collection, handler,
+    Retention, SECRET_FILE_BYTES_MAX, Tls, Topics, access, collection, handler,
 };
 
 /// Builds the configuration, first filling in what is worked out at start. Everything that is wrong between the values goes to the problems.
@@ -35,6 +35,8 @@ pub(super) fn config(main: &mut Section, tables: &Tables, problems: &mut Vec<Pro
             listen: listen(main),
             advertise: main.text("http.advertise"),
             hosts: main.list("http.hosts"),
+            access: access::access(main, &tables.tokens, problems),
+            is_open_on_purpose: main.text("http.access") == "open",
         },
         log: Log {
             filter: main.text("log.filter"),
@@ -259,7 +261,7 @@ fn retention_rule(retention: &Retention, main: &Section, problems: &mut Vec<Prob
 ///
 /// # Errors
 /// What is wrong with the file, never what is in it.
-pub(super) fn read_secret(path: &Path) -> Result<String, String> {
+pub(crate) fn read_secret(path: &Path) -> Result<String, String> {
     let name = path.display();
     let size = std::fs::metadata(path)
         .map_err(|error| format!("names {name}, which cannot be read: {error}"))?

@@ -2,7 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::keys::{COLLECTION_KEYS, HANDLER_KEYS, KEYS, Key, OTHER_VARIABLES, Otherwise, variable};
+use super::access::TOKENS_MAX;
+use super::keys::{
+    COLLECTION_KEYS, HANDLER_KEYS, KEYS, Key, OTHER_VARIABLES, Otherwise, TOKEN_KEYS, variable,
+};
 use super::kind::Kind;
 
 const BEGINNING: &str = "# Configuration
@@ -23,7 +26,7 @@ nowhere. Any librdkafka property can be read from a file so: `\"sasl.password_fi
 **Tables in the environment**: a librdkafka property is named in capitals with `_` for `.`, as in
 `DUELINE_KAFKA_LIBRDKAFKA_SASL_PASSWORD` or `DUELINE_KAFKA_LIBRDKAFKA_SASL_PASSWORD_FILE`; the replication is one
 variable, `DUELINE_CASSANDRA_REPLICATION=dc1=2,dc2=2,dc3=1`. The signing secrets of handler `notify-eu` are
-`DUELINE_HANDLER_NOTIFY_EU_SECRETS`, with spaces between. Other variables that begin with `DUELINE_` are refused, but
+`DUELINE_HANDLER_NOTIFY_EU_SECRETS`, with spaces between, the token of `ci` is `DUELINE_HTTP_TOKEN_CI`. Other variables that begin with `DUELINE_` are refused, but
 for those that Kubernetes makes for a service of that name.
 
 librdkafka properties that the promises rest on (`acks`, `enable.auto.commit`, `isolation.level` and the like) or that
@@ -46,6 +49,12 @@ pub fn reference() -> String {
     );
     text.push_str("| key | type | default | meaning |\n|---|---|---|---|\n");
     COLLECTION_KEYS.iter().for_each(|key| row(&mut text, key, ""));
+    let _ = writeln!(
+        text,
+        "\n## `[[http.token]]`\n\nOne table for each token of the HTTP interface, at most {TOKENS_MAX}.\n"
+    );
+    text.push_str("| key | type | default | meaning |\n|---|---|---|---|\n");
+    TOKEN_KEYS.iter().for_each(|key| row(&mut text, key, ""));
     text.push_str("\n## Other variables\n\n| environment | meaning |\n|---|---|\n");
     for (name, meaning) in OTHER_VARIABLES {
         let _ = writeln!(text, "| `{name}` | {meaning} |");

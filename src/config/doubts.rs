@@ -8,7 +8,7 @@ use super::Config;
 impl Config {
     /// A sentence for each, with what it leads to.
     pub fn doubts(&self) -> Vec<String> {
-        let mut doubts = Vec::new();
+        let mut doubts = self.doubts_of_access();
         for Route { name, policy, .. } in &self.handlers {
             let whose = format!("handler {:?}", name.as_str());
             doubts.extend(policy.intake.and_then(|quota| self.doubt_of_quota(&whose, quota)));

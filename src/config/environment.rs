@@ -5,7 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use super::keys::{KEYS, Key, OTHER_VARIABLES, secrets_variable, variable};
+use super::file::Tables;
+use super::keys::{KEYS, Key, OTHER_VARIABLES, secrets_variable, token_variable, variable};
 use super::kind::{Kind, Raw};
 use super::section::{Origin, Section};
 use super::{Problem, did_you_mean};
@@ -15,21 +16,27 @@ const PREFIX: &str = "DUELINE_";
 const OF_TOOLS: [&str; 5] =
     ["DUELINE_COMMIT", "DUELINE_TEST_", "DUELINE_SERVERS_", "DUELINE_SIM_", "DUELINE_LONG"];
 
-/// Reads the variables into the main section and the handlers' secrets.
+/// Reads the variables into the main section, the handlers' secrets and the tokens.
 pub(super) fn read(
     variables: &BTreeMap<String, String>,
     main: &mut Section,
-    handlers: &mut [Section],
+    tables: &mut Tables,
     problems: &mut Vec<Problem>,
 ) {
     for (name, text) in variables.range(PREFIX.to_owned()..).take_while(|(name, _)| name.starts_with(PREFIX))
     {
         let origin = Origin::Environment(name.clone());
-        if let Some(handler) =
-            handlers.iter_mut().find(|handler| secrets_variable(&handler.text("name")) == *name)
-        {
+        let handler = |handler: &&mut Section| secrets_variable(&handler.text("name")) == *name;
+        // Of two tokens of a name it is the one that has no file.
+        let token = |token: &&mut Section| {
+            token_variable(&token.text("name")) == *name && !token.is_set("token_file")
+        };
+        if let Some(handler) = tables.handlers.iter_mut().find(handler) {
             let key = handler.key("secrets").expect("handlers have secrets");
             problems.extend(handler.read(key, "", Raw::Text(text), origin).err());
+        } else if let Some(section) = tables.tokens.iter_mut().find(token) {
+            let key = section.key("token").expect("tokens have a token");
+            problems.extend(section.read(key, "", Raw::Text(text), origin).err());
         } else if let Some((key, entry)) = key_of(name) {
             problems.extend(set(main, key, &entry, text, origin).err());
         } else if !is_known_otherwise(name) {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
 
-use super::keys::{COLLECTION_KEYS, HANDLER_KEYS, KEYS, Key};
+use super::keys::{COLLECTION_KEYS, HANDLER_KEYS, KEYS, Key, TOKEN_KEYS};
 use super::kind::Raw;
 use super::section::{Origin, Section};
 use super::{Problem, TABLES_MAX, did_you_mean};
@@ -17,6 +17,7 @@ pub(super) const FILE_BYTES_MAX: usize = 4 << 20;
 pub(super) struct Tables {
     pub(super) handlers: Vec<Section>,
     pub(super) collections: Vec<Section>,
+    pub(super) tokens: Vec<Section>,
 }
 
 /// Reads a file's text into the main section and returns the tables of which there may be many.
@@ -41,6 +42,15 @@ pub(super) fn read(path: &str, text: &str, main: &mut Section, problems: &mut Ve
         } else if name.get_ref() == "collection" {
             let (value, span) = (value.get_ref(), value.span());
             tables.collections = reader.tables("collection", COLLECTION_KEYS, value, span, problems);
+        } else if let ("http", Some(table)) = (&**name.get_ref(), value.get_ref().as_table()) {
+            for (name, value) in table {
+                let (span, value) = (value.span(), value.get_ref());
+                if name.get_ref() == "token" {
+                    tables.tokens = reader.tables("http.token", TOKEN_KEYS, value, span, problems);
+                } else {
+                    reader.entry("http.", name.get_ref(), name.span(), value, main, problems);
+                }
+            }
         } else {
             reader.entry("", name.get_ref(), name.span(), value.get_ref(), main, problems);
         }
@@ -139,8 +149,9 @@ impl Reader<'_> {
         let depth = prefix.matches('.').count();
         let part = |key: &Key| key.path.splitn(depth + 2, '.').take(depth + 1).collect::<Vec<_>>().join(".");
         let siblings = keys.iter().filter(|key| key.path.starts_with(prefix)).map(part);
-        let is_top = prefix.is_empty() && std::ptr::eq(keys, KEYS);
-        let tables = ["handler", "collection"].into_iter().filter(|_| is_top).map(str::to_owned);
+        let is_main = std::ptr::eq(keys, KEYS);
+        let tables = ["handler", "collection", "http.token"].into_iter().filter(|_| is_main);
+        let tables = tables.filter(|table| table.starts_with(prefix)).map(str::to_owned);
         let known: Vec<String> =
             siblings.chain(tables).chain(keys.iter().map(|key| key.path.to_owned())).collect();
         Problem::new(&self.origin(at), path, format!("is not a key{}", did_you_mean(path, &known)))

@@ -219,6 +219,14 @@ pub(super) static KEYS: &[Key] = &[
          address: the names of a service or proxy in front",
     ),
     key(
+        "http.access",
+        Choice(&["tokens", "open"]),
+        Computed(
+            "`tokens` with a `[[http.token]]`; without one `open` on a loopback address, and elsewhere `serve` refuses to start",
+        ),
+        "Who may ask: who has a token, or whoever reaches it",
+    ),
+    key(
         "log.filter",
         Filter,
         Text("info,scylla=warn"),
@@ -375,11 +383,35 @@ pub(super) static COLLECTION_KEYS: &[Key] = &[
     ),
 ];
 
+/// The keys of a `[[http.token]]` table.
+pub(super) static TOKEN_KEYS: &[Key] = &[
+    key(
+        "name",
+        Line,
+        Unset,
+        "Who has it, in logs and operations; needed. Two tables may have one name and role, so that one token follows another",
+    ),
+    key(
+        "role",
+        Choice(&["viewer", "operator", "admin"]),
+        Unset,
+        "What it is good for: looking, daily work, everything (docs/roles.md); needed",
+    ),
+    key(
+        "token_file",
+        Path,
+        Unset,
+        "File with the token, 24 characters or more on one line; read again when it changes; needed unless the environment has the token",
+    ),
+    key("token", Secret, Unset, "The token; from the environment only"),
+];
+
 /// Variables of the environment that are not keys, with what reads them.
 pub(super) const OTHER_VARIABLES: &[(&str, &str)] = &[
     ("DUELINE_CONFIG", "the config file, as `--config`"),
     ("DUELINE_SERVER", "the server that client verbs talk to, as `--server`"),
     ("DUELINE_TOKEN_FILE", "file with the token of client verbs, as `--token-file`"),
+    ("DUELINE_TOKEN", "the token of client verbs itself"),
 ];
 
 /// The variable that sets a key: `kafka.session_timeout` is DUELINE_KAFKA_SESSION_TIMEOUT.
@@ -395,6 +427,11 @@ pub(super) fn secrets_variable(handler: &str) -> String {
     format!("DUELINE_HANDLER_{}_SECRETS", shouted(handler))
 }
 
+/// The variable with the token of a name: for `ci` DUELINE_HTTP_TOKEN_CI.
+pub(super) fn token_variable(name: &str) -> String {
+    format!("DUELINE_HTTP_TOKEN_{}", shouted(name))
+}
+
 fn shouted(text: &str) -> String {
     text.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect()
 }
@@ -403,13 +440,13 @@ fn shouted(text: &str) -> String {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{COLLECTION_KEYS, HANDLER_KEYS, KEYS, variable};
+    use super::{COLLECTION_KEYS, HANDLER_KEYS, KEYS, TOKEN_KEYS, variable};
 
     #[test]
     fn no_two_keys_share_a_path_or_a_variable() {
         let variables: BTreeSet<String> = KEYS.iter().map(variable).collect();
         assert_eq!(variables.len(), KEYS.len());
-        for keys in [KEYS, HANDLER_KEYS, COLLECTION_KEYS] {
+        for keys in [KEYS, HANDLER_KEYS, COLLECTION_KEYS, TOKEN_KEYS] {
             let paths: BTreeSet<&str> = keys.iter().map(|key| key.path).collect();
             assert_eq!(paths.len(), keys.len());
         }
@@ -417,7 +454,7 @@ mod tests {
 
     #[test]
     fn every_key_has_a_meaning_of_one_line() {
-        for key in KEYS.iter().chain(HANDLER_KEYS).chain(COLLECTION_KEYS) {
+        for key in KEYS.iter().chain(HANDLER_KEYS).chain(COLLECTION_KEYS).chain(TOKEN_KEYS) {
             assert!(key.meaning.len() > 10 && !key.meaning.contains(['\n', '|']), "{}", key.path);
         }
     }

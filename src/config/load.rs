@@ -55,13 +55,16 @@ pub fn load(sources: Sources) -> Result<Loaded, Problems> {
 /// Everything that is wrong, at once.
 pub fn load_dev(sources: Sources, data_dir: &Path) -> Result<(Config, Vec<String>), Problems> {
     let mut layers = Layers::read(&sources);
-    let ignored = layers.main.reset(&OF_SERVERS);
+    let mut ignored = layers.main.reset(&OF_SERVERS);
+    if !std::mem::take(&mut layers.tables.tokens).is_empty() {
+        ignored.push("http.token".to_owned());
+    }
     let config = layers.finish()?.config;
     Ok((config.into_dev(data_dir), ignored))
 }
 
-/// What is of no use without servers.
-const OF_SERVERS: [&str; 3] = ["kafka.", "cassandra.", "topics."];
+/// What is of no use without servers; whoever reaches `dev` may do everything.
+const OF_SERVERS: [&str; 4] = ["kafka.", "cassandra.", "topics.", "http.access"];
 
 /// What was found in all layers, before it is looked at as a whole.
 struct Layers {
@@ -88,7 +91,7 @@ impl Layers {
                 }
             }
         };
-        environment::read(&sources.environment, &mut main, &mut tables.handlers, &mut problems);
+        environment::read(&sources.environment, &mut main, &mut tables, &mut problems);
         for flag in &sources.flags {
             let key = main.key(flag.key).expect("a flag sets a key of the table");
             let origin = Origin::Flag(flag.flag.to_owned());
@@ -104,8 +107,12 @@ impl Layers {
         let mut of_rules = Vec::new();
         let config = build::config(&mut main, &tables, &mut of_rules);
         let is_told = |rule: &Problem| {
-            let of_table =
-                |key: &str| key.trim_start_matches("handler.").trim_start_matches("collection.").to_owned();
+            let of_table = |key: &str| {
+                ["handler.", "collection.", "http.token."]
+                    .iter()
+                    .fold(key, |key, table| key.trim_start_matches(table))
+                    .to_owned()
+            };
             problems.iter().any(|problem| of_table(&problem.key) == of_table(&rule.key))
         };
         of_rules.retain(|rule| !is_told(rule));

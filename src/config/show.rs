@@ -31,6 +31,10 @@ impl Loaded {
             text.push_str("\n[[collection]]\n");
             section(&mut text, collection, "collection.");
         }
+        for token in &self.tables.tokens {
+            text.push_str("\n[[http.token]]\n");
+            section(&mut text, token, "http.token.");
+        }
         text
     }
 
@@ -39,7 +43,8 @@ impl Loaded {
         let mut entries = Vec::new();
         let handlers = self.tables.handlers.iter().map(|section| ("handler", section));
         let collections = self.tables.collections.iter().map(|section| ("collection", section));
-        let sections = handlers.chain(collections);
+        let tokens = self.tables.tokens.iter().map(|section| ("http.token", section));
+        let sections = handlers.chain(collections).chain(tokens);
         let sections =
             sections.map(|(table, section)| (section, format!("{table}.{}.", section.text("name"))));
         for (section, prefix) in [(&self.main, String::new())].into_iter().chain(sections) {

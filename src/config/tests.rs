@@ -1,5 +1,6 @@
 //! The configuration as its users meet it: layers, secrets, what is shown.
 
+mod access;
 mod refused;
 
 use std::collections::BTreeMap;

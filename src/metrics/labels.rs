@@ -114,6 +114,17 @@ label! {
     }
 }
 label! {
+    /// Why a request to the HTTP interface was denied.
+    DeniedReason {
+        /// It has no token.
+        NoToken = "no_token",
+        /// It has one that is not known.
+        UnknownToken = "unknown_token",
+        /// Its token has not the role.
+        Role = "role",
+    }
+}
+label! {
     /// A call of the store port.
     StoreOp {
         /// The cluster row.

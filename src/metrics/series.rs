@@ -7,8 +7,8 @@ use prometheus::{Gauge, Histogram, IntCounter, IntGauge};
 use super::OTHER_HANDLER;
 use super::family::{Families, Family};
 use super::labels::{
-    BlockedReason, HoldupReason, Layer, LeaseLoss, PauseReason, RepeatCause, StopReason, StoreErrorKind,
-    StoreOp,
+    BlockedReason, DeniedReason, HoldupReason, Layer, LeaseLoss, PauseReason, RepeatCause, StopReason,
+    StoreErrorKind, StoreOp,
 };
 use crate::model::{CloseReason, HandlerName, MarkKind, Outcome, RejectReason, TaskEventKind};
 
@@ -228,9 +228,10 @@ pub(super) fn dc_loss(families: &mut Families) -> Family<Gauge> {
     layers
 }
 
-/// Series of requests to the store.
+/// Series of requests: to the store, and to the HTTP interface.
 #[derive(Debug)]
 pub(super) struct Requests {
+    pub denied: Family<IntCounter>,
     pub seconds: Family<Histogram>,
     pub errors: BTreeMap<&'static str, Family<IntCounter>>,
 }
@@ -243,7 +244,10 @@ impl Requests {
         let seconds = families.histograms(name, "Requests to the store", "op", ops(), &STORE_S);
         let (name, help) = ("dueline_store_errors_total", "Requests to the store that failed");
         let errors = families.counters_of_two(name, help, ("op", ops()), ("kind", kinds));
-        Requests { seconds, errors }
+        let help = "Requests to the HTTP interface that were denied: without a token, with one that is not known, or of too small a role";
+        let reasons = words(DeniedReason::ALL, DeniedReason::word);
+        let denied = families.counters("dueline_http_denied_total", help, "reason", reasons);
+        Requests { denied, seconds, errors }
     }
 }
 

@@ -11,6 +11,7 @@ use futures::{StreamExt as _, stream};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::config::Role;
 use crate::model::limits::DUE_AHEAD_MS_MAX;
 use crate::model::{
     Batch, BatchFilter, BatchProgress, BatchVerb, Change, CloseReason, HandlerName, KnownBatch, QueueName,
@@ -19,7 +20,7 @@ use crate::model::{
 use crate::wire::time::{Round, format_duration_ms, format_time, parse_duration_ms, parse_time};
 
 use super::body::Body;
-use super::gates::{AuthorBody, author, field, made, text};
+use super::gates::{AuthorBody, field, made, text};
 use super::params::{NoParams, Params, parameter};
 use super::problem::Problem;
 use super::produce::Asked;
@@ -194,11 +195,14 @@ pub(super) async fn begin(
 ) -> Answer<(StatusCode, Json<BatchView>)> {
     let wanted: BatchBody = read(&body)?;
     let now = app.node.service().clock().now().wall;
-    let author = author(wanted.by.clone(), wanted.reason.clone())?;
+    let author = app.caller.author(wanted.by.clone(), wanted.reason.clone())?;
     let batch = wanted.batch(now)?;
+    app.caller.note.about(format!("batch: {}", batch.verb.word()));
+    expect_may(&app, &batch)?;
     let id = Asked::read(&headers)?.number().unwrap_or_else(|| uuid::Uuid::new_v4().as_u128());
     let change = Change::BatchBegun(batch.clone());
     let operation = app.node.service().gates().change_as(id, now, author, change).await?;
+    app.caller.note.about(format!("batch {}: {}", operation.number, batch.verb.word()));
     // Under a key that was used before it is the one that began then.
     match &operation.change {
         Change::BatchBegun(begun) if begun.asks_the_same(&batch) => {
@@ -271,12 +275,16 @@ pub(super) async fn resume(
 }
 
 async fn change(app: App, id: u64, body: &bytes::Bytes, change: Change) -> Answer<Json<BatchView>> {
-    let wanted: AuthorBody = read(body)?;
-    let (author, now) = (wanted.author()?, app.node.service().clock().now().wall);
+    app.caller.note.about(format!("batch {id}"));
+    let author = read::<AuthorBody>(body)?.author(&app)?;
+    let now = app.node.service().clock().now().wall;
     let gates = app.node.service().gates();
     gates.read().await?;
     let present = known(&app, id)?;
     let stops = matches!(change, Change::BatchStopped(_));
+    if !stops {
+        expect_may(&app, &present.batch)?;
+    }
     let is_done = app.node.store().batch_progress(id).await?.is_some_and(|progress| progress.is_done);
     if is_done {
         let detail = format!("Batch {id} is done.");
@@ -287,6 +295,20 @@ async fn change(app: App, id: u64, body: &bytes::Bytes, change: Change) -> Answe
     }
     let known = known(&app, id)?;
     seen(app, known).await.map(Json)
+}
+
+/// What destroys, and what goes over everything, is not daily work.
+fn expect_may(app: &App, batch: &Batch) -> Answer<()> {
+    let BatchFilter { queue, handler, collection, .. } = &batch.filter;
+    let is_narrow = queue.is_some() || handler.is_some() || collection.is_some();
+    match batch.verb {
+        _ if batch.dry_run => Ok(()),
+        BatchVerb::Purge => app.caller.expect(Role::Admin, "A purge"),
+        _ if !is_narrow => {
+            app.caller.expect(Role::Admin, "A batch over more than a queue, a handler or a collection")
+        }
+        BatchVerb::Cancel | BatchVerb::Reschedule | BatchVerb::Redrive => Ok(()),
+    }
 }
 
 fn known(app: &App, id: u64) -> Answer<KnownBatch> {

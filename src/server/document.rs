@@ -3,11 +3,12 @@
 //! What all paths have in common is said here once: the errors that the layers around them give, and their media type.
 //! It is published as schemas/openapi.json, and served as it is published.
 
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{Content, Ref, RefOr, Response};
 use utoipa::{Modify, OpenApi};
 
 use super::problem::MEDIA_TYPE;
-use super::{batches, dead_letters, explain, gates, health, list, problem, shards, tasks};
+use super::{batches, dead_letters, explain, gates, health, list, problem, routes, shards, tasks};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -48,14 +49,19 @@ use super::{batches, dead_letters, explain, gates, health, list, problem, shards
         health::metrics
     ),
     components(schemas(problem::Problem, problem::FieldError)),
-    modifiers(&Refusals)
+    modifiers(&Refusals, &Roles)
 )]
 struct Document;
 
 /// What any path under `/v1` may refuse: status, for which method, and when.
-const REFUSED: [(&str, &str, &str); 7] = [
+const REFUSED: [(&str, &str, &str); 8] = [
     ("400", "", "A parameter, header or field is wrong"),
-    ("403", "", "Asked by a page of another site, or under a host name that is not known"),
+    ("401", "", "Where tokens are configured: none, or one that is not known"),
+    (
+        "403",
+        "",
+        "A token of too small a role; or asked by a page of another site, or under a host name that is not known",
+    ),
     ("413", "post", "Too large"),
     ("415", "post", "Not said to be JSON"),
     ("502", "post", "The log refuses the event"),
@@ -90,6 +96,34 @@ impl Modify for Refusals {
     }
 }
 
+/// The name of the scheme of tokens.
+const TOKEN: &str = "token";
+
+/// Says of every path which role of token it asks for.
+struct Roles;
+
+impl Modify for Roles {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(
+            "Asked for where `[[http.token]]` is configured. A role may do what those before it may: viewer, operator, admin.",
+        ));
+        let components = document.components.get_or_insert_default();
+        components.add_security_scheme(TOKEN, SecurityScheme::Http(scheme.build()));
+        for route in routes::asked().into_iter().chain(routes::probes()) {
+            let Some(item) = document.paths.paths.get_mut(route.path) else { continue };
+            let operation = if route.method == "get" { item.get.as_mut() } else { item.post.as_mut() };
+            let Some(operation) = operation else { continue };
+            let needs = route.role.map(|role| SecurityRequirement::new(TOKEN, [role.word()]));
+            operation.security = Some(needs.into_iter().collect());
+            if let Some(what) = route.admin_for {
+                let said = operation.description.take().unwrap_or_default();
+                operation.description =
+                    Some(format!("{said}\n\nThe role admin is needed for {what}.").trim().to_owned());
+            }
+        }
+    }
+}
+
 /// `/openapi.json`.
 pub(super) async fn served() -> axum::Json<utoipa::openapi::OpenApi> {
     axum::Json(Document::openapi())
@@ -97,7 +131,66 @@ pub(super) async fn served() -> axum::Json<utoipa::openapi::OpenApi> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::fmt::Write as _;
+
     use utoipa::OpenApi;
+
+    use super::routes::{self, Route};
+    use crate::config::{Role, check_generated};
+
+    fn all() -> Vec<Route> {
+        routes::asked().into_iter().chain(routes::probes()).collect()
+    }
+
+    #[test]
+    fn every_path_of_the_document_is_a_route_with_a_role_and_the_other_way_round() {
+        let document = serde_json::to_value(super::Document::openapi()).expect("JSON");
+        let mut described = BTreeSet::new();
+        for (path, item) in document["paths"].as_object().expect("paths") {
+            for (method, operation) in item.as_object().expect("methods") {
+                let route = all().into_iter().find(|route| route.path == path && route.method == method);
+                let route = route.unwrap_or_else(|| panic!("{method} {path} has no role"));
+                let needs = route.role.map(|role| serde_json::json!([{"token": [role.word()]}]));
+                assert_eq!(operation["security"], needs.unwrap_or(serde_json::json!([])), "{method} {path}");
+                assert_eq!(route.role.is_some(), path.starts_with("/v1/"), "{method} {path}");
+                described.insert((path.clone(), method.clone()));
+            }
+        }
+        let routes = all().into_iter().map(|route| (route.path.to_owned(), route.method.to_owned()));
+        let bare: Vec<_> = routes.filter(|route| !described.contains(route)).collect();
+        assert_eq!(bare, [("/openapi.json".to_owned(), "get".to_owned())], "routes without a description");
+    }
+
+    #[test]
+    fn what_changes_something_is_no_business_of_a_viewer() {
+        for route in all() {
+            let may_look = route.role.is_none_or(|role| role == Role::Viewer);
+            assert_eq!(may_look, route.method == "get", "{} {}", route.method, route.path);
+        }
+    }
+
+    #[test]
+    fn the_page_of_roles_is_up_to_date() {
+        let mut text = "# Roles of the HTTP interface
+
+<!-- Made from src/server/routes.rs by the test `the_page_of_roles_is_up_to_date`; run it with UPDATE_DOCS=1 to write this
+file anew. -->
+
+What a token may do, where [tokens are configured](operations.md#who-may-ask). A role may do what those before it may: viewer,
+operator, admin. `HEAD` asks for what `GET` does.
+
+| request | role |
+|---|---|
+"
+        .to_owned();
+        for route in all() {
+            let role = route.role.map_or("everyone, without a token", Role::word);
+            let more = route.admin_for.map(|what| format!("; admin for {what}")).unwrap_or_default();
+            let _ = writeln!(text, "| `{} {}` | {role}{more} |", route.method.to_uppercase(), route.path);
+        }
+        check_generated("roles.md", &text);
+    }
 
     #[test]
     fn the_published_document_is_the_one_served() {
@@ -124,8 +217,8 @@ mod tests {
                     assert_eq!(kinds, [super::MEDIA_TYPE], "{method} {path} {status}");
                 }
                 let refused: &[&str] = match (path.starts_with("/v1/"), method.as_str()) {
-                    (true, "post") => &["400", "403", "413", "415", "503"],
-                    (true, _) => &["400", "403", "503"],
+                    (true, "post") => &["400", "401", "403", "413", "415", "503"],
+                    (true, _) => &["400", "401", "403", "503"],
                     (false, _) => &[],
                 };
                 for status in refused {

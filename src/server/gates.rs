@@ -8,6 +8,7 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::config::Role;
 use crate::model::limits::TEXT_BYTES_MAX;
 use crate::model::{Change, Gate, GateAction, HandlerName, NameError, Operation, QueueName, Target, Wall};
 use crate::runtime::gates::{Author, ON_DEAD};
@@ -48,7 +49,7 @@ pub(super) struct GateBody {
     duration: Option<String>,
     /// Only then: days, times of day and an IANA zone, such as `mon-fri 22:00-06:00 Europe/Berlin`.
     blackout: Option<String>,
-    /// Who sets it.
+    /// Who sets it; with tokens it stands in brackets behind the name of the token.
     by: Option<String>,
     /// Why.
     reason: Option<String>,
@@ -86,8 +87,8 @@ pub(super) struct AuthorBody {
 
 impl AuthorBody {
     /// The author.
-    pub(super) fn author(self) -> Answer<Author> {
-        author(self.by, self.reason)
+    pub(super) fn author(self, app: &App) -> Answer<Author> {
+        app.caller.author(self.by, self.reason)
     }
 }
 
@@ -185,7 +186,11 @@ pub(super) struct OperationPage {
 pub(super) async fn set(app: App, _: NoParams, Body(body): Body) -> Answer<Json<GateView>> {
     let wanted: GateBody = read(&body)?;
     let now = app.node.service().clock().now().wall;
-    let target = target(&app, wanted.all, [wanted.handler, wanted.queue, wanted.collection], true)?;
+    let (target, name) = (
+        target(&app, wanted.all, [wanted.handler, wanted.queue, wanted.collection], true)?,
+        name(wanted.name)?,
+    );
+    expect_may(&app, &target, &name)?;
     let action = match wanted.action.as_deref() {
         None => GateAction::Pause,
         Some(word) => GateAction::from_word(word)
@@ -194,13 +199,13 @@ pub(super) async fn set(app: App, _: NoParams, Body(body): Body) -> Answer<Json<
     let blackout = wanted.blackout.as_deref().map(blackout::parse).transpose();
     let gate = Gate {
         target,
-        name: name(wanted.name)?,
+        name,
         action,
         abort_running: wanted.abort_running,
         until: until(now, wanted.until.as_deref(), wanted.duration.as_deref())?,
         blackout: blackout.map_err(|why| field("/blackout", why.to_string()))?,
     };
-    let author = author(wanted.by, wanted.reason)?;
+    let author = app.caller.author(wanted.by, wanted.reason)?;
     change(&app, now, author, Change::GateSet(gate)).await
 }
 
@@ -212,7 +217,8 @@ pub(super) async fn clear(app: App, _: NoParams, Body(body): Body) -> Answer<Jso
     // A handler may have gone since its gate was set.
     let target = target(&app, wanted.all, [wanted.handler, wanted.queue, wanted.collection], false)?;
     let name = name(wanted.name)?;
-    clear_one(&app, target, name, author(wanted.by, wanted.reason)?).await
+    expect_may(&app, &target, &name)?;
+    clear_one(&app, target, name, app.caller.author(wanted.by, wanted.reason)?).await
 }
 
 /// Pause a queue: a gate on it, named `manual`.
@@ -224,10 +230,11 @@ pub(super) async fn pause(
     _: NoParams,
     Body(body): Body,
 ) -> Answer<Json<GateView>> {
-    let wanted: AuthorBody = read(&body)?;
+    app.caller.note.about(format!("queue {queue}"));
+    let author = read::<AuthorBody>(&body)?.author(&app)?;
     let now = app.node.service().clock().now().wall;
     let gate = Gate::pause(Target::Queue(queue), Arc::from(MANUAL));
-    change(&app, now, author(wanted.by, wanted.reason)?, Change::GateSet(gate)).await
+    change(&app, now, author, Change::GateSet(gate)).await
 }
 
 /// Resume a queue: clears the gate that a pause set, and the one that the death of a task set (`on_dead: stop`).
@@ -239,8 +246,8 @@ pub(super) async fn resume(
     _: NoParams,
     Body(body): Body,
 ) -> Answer<Json<GateView>> {
-    let wanted: AuthorBody = read(&body)?;
-    let author = author(wanted.by, wanted.reason)?;
+    app.caller.note.about(format!("queue {queue}"));
+    let author = read::<AuthorBody>(&body)?.author(&app)?;
     let (gates, target) = (app.node.service().gates().read().await?, Target::Queue(queue));
     if gates.get(&target, ON_DEAD).is_some() {
         let cleared = clear_one(&app, target.clone(), Arc::from(ON_DEAD), author.clone()).await?;
@@ -372,6 +379,15 @@ fn target(app: &App, all: bool, named: [Option<String>; 3], is_new: bool) -> Ans
     }
 }
 
+/// A gate on everything stops or starts the whole installation.
+fn expect_may(app: &App, target: &Target, name: &str) -> Answer<()> {
+    app.caller.note.about(format!("gate {name} on {target}"));
+    match target {
+        Target::All => app.caller.expect(Role::Admin, "A gate on everything"),
+        Target::Handler(_) | Target::Queue(_) | Target::Collection(_) => Ok(()),
+    }
+}
+
 pub(super) fn made<T>(pointer: &str, name: Result<T, NameError>) -> Answer<T> {
     name.map_err(|why| field(pointer, why.to_string()))
 }
@@ -379,11 +395,6 @@ pub(super) fn made<T>(pointer: &str, name: Result<T, NameError>) -> Answer<T> {
 fn name(given: Option<String>) -> Answer<Arc<str>> {
     let given = given.unwrap_or_else(|| MANUAL.to_owned());
     if given.is_empty() { Err(field("/name", "is empty".to_owned())) } else { text("/name", given) }
-}
-
-pub(super) fn author(by: Option<String>, reason: Option<String>) -> Answer<Author> {
-    let by = by.map(|by| text("/by", by)).transpose()?;
-    Ok(Author { by, reason: reason.map(|reason| text("/reason", reason)).transpose()? })
 }
 
 pub(super) fn text(pointer: &str, text: String) -> Answer<Arc<str>> {

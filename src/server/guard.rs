@@ -8,6 +8,7 @@ use axum::http::request::Parts;
 use axum::middleware::Next;
 use axum::response::Response;
 
+use super::access::Caller;
 use super::limits::{HEADER_BYTES_MAX, REQUEST_TIMEOUT, URI_BYTES_MAX};
 use super::problem::Problem;
 use super::{Answer, App, Shared};
@@ -15,10 +16,11 @@ use super::{Answer, App, Shared};
 impl FromRequestParts<Arc<Shared>> for App {
     type Rejection = Problem;
 
-    async fn from_request_parts(_parts: &mut Parts, shared: &Arc<Shared>) -> Answer<App> {
+    async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared>) -> Answer<App> {
         let starting = || Problem::unavailable("starting", "This instance is starting.", 1);
         let node = shared.node.get().ok_or_else(starting)?;
-        Ok(App { node: node.clone(), http: shared.http.clone() })
+        let caller = parts.extensions.get().cloned().unwrap_or_else(Caller::nobody);
+        Ok(App { node: node.clone(), http: shared.http.clone(), caller })
     }
 }
 

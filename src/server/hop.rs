@@ -104,7 +104,18 @@ pub(super) async fn to_owner(
             format!("Shard {} is owned by {}, which does not answer: {error}", shard.0, row.instance);
         Problem::unavailable("owner_unreachable", detail, 2)
     })?;
+    if let Some(why) = refused(answer.status()) {
+        let detail = format!("Shard {} is owned by {}, and {why}", shard.0, row.instance);
+        return Err(Problem::unavailable("owner_refuses", detail, 5));
+    }
     Ok(Some(answer))
+}
+
+/// The caller was let in here: another instance that does not has other tokens, or not yet these.
+fn refused(status: StatusCode) -> Option<&'static str> {
+    matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN).then_some(
+        "it does not let in who was let in here: all instances need the same [[http.token]] and the same files",
+    )
 }
 
 /// Whether an entry of the store stands for this instance: a name alone may be given twice, as two without a name on
@@ -143,6 +154,9 @@ async fn part<T: DeserializeOwned>(
     headers: &HeaderMap,
 ) -> Result<T, String> {
     let answer = get(app, advertise, uri, headers).await?;
+    if let Some(why) = refused(answer.status()) {
+        return Err(why.to_owned());
+    }
     if !answer.status().is_success() {
         return Err(format!("it answered {}", answer.status()));
     }

@@ -1,4 +1,4 @@
-//! Who may ask while there is no token: programs, and the pages of this server itself.
+//! From where may be asked, with tokens and without: by programs, and by the pages of this server itself.
 //!
 //! A web page that someone on this machine looks at can send requests here, either from its own site (the browser then
 //! names it as `Origin`) or under a name of its own that it lets point here (`Host` then has that name). Both are
@@ -77,6 +77,8 @@ mod tests {
             listen: std::net::SocketAddr::from(([127, 0, 0, 1], 7420)),
             advertise: "http://dl-1.example:7420/".to_owned(),
             hosts: vec!["dueline.example".to_owned()],
+            access: crate::config::Access::Open,
+            is_open_on_purpose: false,
         };
         expect_own(&http, host, origin).map_or_else(|problem| problem.code, |()| "taken".to_owned())
     }

@@ -2,7 +2,7 @@
 //!
 //! The code is a contract, the detail is for people. Nothing secret and no payload goes into either.
 
-use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
@@ -11,6 +11,8 @@ use utoipa::ToSchema;
 use crate::model::RejectReason;
 use crate::wire::event::Fault;
 use crate::{log, store};
+
+use super::audit::Code;
 
 /// The media type of every error.
 pub(super) const MEDIA_TYPE: &str = "application/problem+json";
@@ -75,6 +77,11 @@ impl Problem {
         Problem { retry_after: Some(seconds), ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, code, detail) }
     }
 
+    /// The status as one.
+    pub(super) fn status_code(&self) -> StatusCode {
+        StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
     /// One field is wrong.
     #[must_use]
     pub(super) fn at(mut self, pointer: &str) -> Problem {
@@ -129,13 +136,17 @@ impl From<log::Error> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let status = self.status_code();
         let body = serde_json::to_vec(&self).expect("a problem has text keys and is written to memory");
         let mut response = (status, body).into_response();
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
         if let Some(seconds) = self.retry_after {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
+        if status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response.extensions_mut().insert(Code(self.code));
         response
     }
 }

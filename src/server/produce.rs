@@ -24,6 +24,16 @@ use super::{Answer, App, LOOK_AGAIN, limits};
 /// What events with an idempotency key name as their source.
 const EVENT_SOURCE: &str = "urn:dueline:http";
 
+/// An event that is in order, and not written yet.
+pub(super) struct Ready {
+    pub(super) key: TaskKey,
+    /// What it asks for.
+    pub(super) verb: &'static str,
+    /// Why.
+    pub(super) reason: Option<String>,
+    message: Message,
+}
+
 /// An event that was written.
 pub(super) struct Sent {
     pub(super) key: TaskKey,
@@ -31,8 +41,8 @@ pub(super) struct Sent {
     offset: u64,
 }
 
-/// Checks and writes one event, as a producer would. A task without an id gets one, so that the answer can name it.
-pub(super) async fn send(app: &App, body: Bytes, asked: Asked<'_>) -> Answer<Sent> {
+/// Checks one event, as a producer would. A task without an id gets one, so that the answer can name it.
+pub(super) fn ready(app: &App, body: Bytes, asked: Asked<'_>) -> Answer<Ready> {
     let now = app.node.service().clock().now().wall;
     let mut event = decode_plain(&body, now, app.node.rules()).map_err(Problem::from)?;
     let mut value = body;
@@ -47,8 +57,13 @@ pub(super) async fn send(app: &App, body: Bytes, asked: Asked<'_>) -> Answer<Sen
         message = as_cloud_event(message, &event.verb, key);
     }
     message.partition = Some(home_shard(&key.queue, app.node.cluster().shards).0);
-    let written = app.node.producer().produce(message).await.map_err(Problem::from)?;
-    Ok(Sent { key, partition: written.partition, offset: written.offset })
+    Ok(Ready { key, verb: event.verb.word(), reason: event.reason, message })
+}
+
+/// Writes an event.
+pub(super) async fn send(app: &App, ready: Ready) -> Answer<Sent> {
+    let written = app.node.producer().produce(ready.message).await.map_err(Problem::from)?;
+    Ok(Sent { key: ready.key, partition: written.partition, offset: written.offset })
 }
 
 /// What the headers of a request ask of its events.

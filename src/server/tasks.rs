@@ -16,9 +16,9 @@ use crate::wire::time::format_time;
 use super::body::{Body, Lines, expect_object};
 use super::params::{NoParams, TaskPath};
 use super::problem::Problem;
-use super::produce::{Asked, Sent, answer, expect_schedule, send, wait_until};
+use super::produce::{Asked, Sent, answer, expect_schedule, ready, send, wait_until};
 use super::views::{Accepted, DecisionView, TaskView, task_view};
-use super::{Answer, App, limits};
+use super::{Answer, App, audit, limits};
 
 /// Schedule a task. The body is a schedule event; without `id` one is made (the same for the same `Idempotency-Key`).
 /// With `Prefer: wait=N` the answer comes when the event is decided, after at most N seconds.
@@ -82,8 +82,9 @@ pub(super) async fn batch(app: App, _: NoParams, headers: HeaderMap, Lines(body)
             format!("A batch has at most {} lines, this one {}.", limits::BATCH_LINES_MAX, lines.len());
         return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_many_lines", detail));
     }
+    app.caller.note.about(format!("{} events", lines.len()));
     let numbered = lines.into_iter().zip(1..);
-    let sends = stream::iter(numbered).map(|(line, number)| send(&app, line, asked.of_line(number)));
+    let sends = stream::iter(numbered).map(|(line, number)| send_one(&app, line, asked.of_line(number)));
     // All are written before any is waited for: a wait holds up no line behind it.
     let sent: Vec<Answer<Sent>> = sends.buffered(limits::BATCH_IN_FLIGHT_MAX).collect().await;
     let until = wait_until(&headers);
@@ -101,6 +102,16 @@ pub(super) async fn batch(app: App, _: NoParams, headers: HeaderMap, Lines(body)
         text.push('\n');
     }
     Ok(([(CONTENT_TYPE, "application/x-ndjson")], text).into_response())
+}
+
+/// Sends one event of many, which has a line of its own in the audit log.
+async fn send_one(app: &App, line: Bytes, asked: Asked<'_>) -> Answer<Sent> {
+    let ready = ready(app, line, asked)?;
+    let (key, verb, reason) = (ready.key.clone(), format!("task_{}", ready.verb), ready.reason.clone());
+    let sent = send(app, ready).await;
+    let answer = sent.as_ref().map(|_| StatusCode::ACCEPTED);
+    audit::event(&app.caller, &verb, &key, reason.as_deref(), answer);
+    sent
 }
 
 /// Show a task: its state, every attempt, its result, and every event about it.
@@ -311,7 +322,10 @@ async fn change(
 
 /// Sends an event as the headers ask, and answers with what became of it.
 async fn written(app: &App, event: Bytes, headers: &HeaderMap) -> Answer<Response> {
-    let sent = send(app, event, Asked::read(headers)?).await?;
+    let ready = ready(app, event, Asked::read(headers)?)?;
+    app.caller.note.about(audit::task(&ready.key));
+    app.caller.note.reason(ready.reason.as_deref());
+    let sent = send(app, ready).await?;
     let (status, accepted) = answer(app, sent, wait_until(headers)).await?;
     Ok((status, Json(accepted)).into_response())
 }

@@ -3,6 +3,7 @@
 //! Every test starts the real binary on a free port with a folder of its own, and a sink on loopback that plays the
 //! handler. Nothing waits for a fixed time: everything is asked for until it holds or a deadline has passed.
 
+mod access;
 mod batches;
 mod callbacks;
 mod cli;

@@ -88,6 +88,14 @@ fn what_needs_a_person_is_refused_at_once() {
             "[kafka]\nbrokers = \"127.0.0.1:1\"\n[kafka.librdkafka]\n\"no.such.property\" = 1\n[cassandra]\nnodes = [\"127.0.0.1:1\"]\n[http]\nlisten = \"127.0.0.1:0\"\n",
             "no.such.property",
         ),
+        (
+            "[kafka]\nbrokers = \"127.0.0.1:1\"\n[cassandra]\nnodes = [\"127.0.0.1:1\"]\n[http]\nlisten = \"0.0.0.0:0\"\n",
+            "http.access = \"open\"",
+        ),
+        (
+            "[kafka]\nbrokers = \"127.0.0.1:1\"\n[cassandra]\nnodes = [\"127.0.0.1:1\"]\n[[http.token]]\nname = \"a\"\nrole = \"admin\"\ntoken_file = \"/dev/null\"\n",
+            "which is empty",
+        ),
     ] {
         std::fs::write(&file, config).expect("written");
         let ran = run(Command::new(DUELINE).args(["serve", "--config"]).arg(&file));
@@ -96,4 +104,20 @@ fn what_needs_a_person_is_refused_at_once() {
         let found = checked.code == 2 && checked.err.contains(word);
         assert!(found || config.is_empty(), "what serve refuses, check finds: {checked:?}");
     }
+}
+
+#[test]
+fn a_token_file_that_is_not_there_is_a_warning_to_check_and_an_end_to_serve() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("dueline.toml");
+    let config = "[kafka]\nbrokers = \"127.0.0.1:1\"\n[cassandra]\nnodes = [\"127.0.0.1:1\"]\n[http]\nlisten = \"0.0.0.0:0\"\n[[http.token]]\nname = \"a\"\nrole = \"admin\"\ntoken_file = \"/nowhere/a\"\n";
+    std::fs::write(&file, config).expect("written");
+    let checked = run(Command::new(DUELINE).args(["config", "check", "--config"]).arg(&file));
+    assert!(
+        checked.code == 0 && checked.err.contains("warning: token \"a\": /nowhere/a is not there"),
+        "{checked:?}"
+    );
+    let ran = run(Command::new(DUELINE).args(["serve", "--config"]).arg(&file));
+    let words = "http.token.token_file of \"a\" names /nowhere/a, which cannot be read";
+    assert!(ran.code == 2 && ran.err.contains(words), "{ran:?}");
 }

@@ -6,6 +6,7 @@
 //! for a minute.
 #![cfg(all(feature = "kafka", feature = "cassandra", feature = "testing"))]
 
+mod access;
 mod away;
 mod batches;
 mod cancels;

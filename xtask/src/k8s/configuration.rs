@@ -26,6 +26,8 @@ struct Configuration {
     environment: BTreeMap<String, String>,
     /// Files of secrets, by path.
     secrets: Vec<String>,
+    /// It is of `dueline serve`.
+    is_instance: bool,
 }
 
 /// What a field of the pod is in the environment: any value of its form.
@@ -90,13 +92,17 @@ impl Dueline {
         state::remove_dir(&self.dir)?;
         state::make_dir(&self.dir)?;
         let file = self.dir.join("dueline.toml");
-        fs::write(&file, &configuration.file).with_context(|| format!("writing {}", file.display()))?;
+        let mut text = configuration.file.clone();
         let here = |path: &str| self.dir.join(path.trim_start_matches('/'));
         for secret in &configuration.secrets {
             let path = here(secret);
             state::make_dir(path.parent().context("a secret outside of any folder")?)?;
-            fs::write(&path, "secret").with_context(|| format!("writing {}", path.display()))?;
+            // Each another one, and long enough for a token.
+            fs::write(&path, format!("secret-of-{secret:-<24}"))
+                .with_context(|| format!("writing {}", path.display()))?;
+            text = text.replace(&format!("{secret:?}"), &format!("{:?}", path.display().to_string()));
         }
+        fs::write(&file, text).with_context(|| format!("writing {}", file.display()))?;
         let mut command = self.command(&["config", "check"]);
         for (key, value) in &configuration.environment {
             match configuration.secrets.contains(value) {
@@ -106,7 +112,9 @@ impl Dueline {
         }
         let output = command.env(CONFIG, &file).output().context("running dueline")?;
         let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        Ok((!output.status.success()).then_some(said))
+        // A warning elsewhere: what an instance is to read has to be there.
+        let lacks = configuration.is_instance && said.contains("is not there");
+        Ok((!output.status.success() || lacks).then_some(said))
     }
 
     fn command(&self, args: &[&str]) -> Command {
@@ -147,6 +155,7 @@ fn of(workload: &Value, objects: &[Value]) -> Result<Configuration> {
     }
     configuration.environment.extend(named);
     let file = configuration.environment.remove(CONFIG).context("it names no file")?;
+    let mut mounted = Vec::new();
     for mount in list(container, "volumeMounts") {
         let Some(volume) = list(spec, "volumes").find(|volume| volume["name"] == mount["name"]) else {
             continue;
@@ -159,8 +168,14 @@ fn of(workload: &Value, objects: &[Value]) -> Result<Configuration> {
         } else {
             let inside = configuration.environment.values().filter(|value| value.starts_with(&at));
             configuration.secrets.extend(inside.cloned());
+            mounted.push(at);
         }
     }
+    let named = configuration.file.split('"').filter(|text| mounted.iter().any(|at| text.starts_with(at)));
+    configuration.secrets.extend(named.map(str::to_owned).collect::<Vec<_>>());
+    configuration.secrets.sort();
+    configuration.secrets.dedup();
+    configuration.is_instance = list(container, "args").any(|arg| arg == "serve");
     configuration.environment.retain(|key, _| key.starts_with("DUELINE_"));
     Ok(configuration)
 }
@@ -207,10 +222,11 @@ mod tests {
     #[test]
     fn a_container_finds_what_its_pod_says() {
         let objects = [json!({"kind": "ConfigMap", "metadata": {"name": "m"},
-            "data": {"DUELINE_INSTANCE_DC": "dc-a", "c.toml": "[kafka]"}})];
+            "data": {"DUELINE_INSTANCE_DC": "dc-a", "c.toml": "token_file = \"/run/s/t\"\nca_file = \"/x\""}})];
         let workload = json!({"spec": {"template": {"spec": {
             "volumes": [{"name": "v", "configMap": {"name": "m"}}, {"name": "s", "secret": {}}],
             "containers": [{
+                "args": ["serve"],
                 "envFrom": [{"configMapRef": {"name": "m"}}],
                 "env": [
                     {"name": "DUELINE_CONFIG", "value": "/etc/c.toml"},
@@ -220,10 +236,10 @@ mod tests {
                     {"name": "DUELINE_A_FILE", "value": "/run/s/a"}],
                 "volumeMounts": [{"name": "v", "mountPath": "/etc"}, {"name": "s", "mountPath": "/run/s"}]}]}}}});
         let found = of(&workload, &objects).unwrap();
-        assert_eq!(found.file, "[kafka]");
+        assert!(found.file.starts_with("token_file") && found.is_instance);
         assert_eq!(found.environment["DUELINE_INSTANCE_NAME"], "dueline-0.$(LATER)");
         assert_eq!(found.environment["DUELINE_INSTANCE_DC"], "dc-a");
-        assert_eq!(found.secrets, ["/run/s/a"]);
+        assert_eq!(found.secrets, ["/run/s/a", "/run/s/t"]);
         assert!(!found.environment.contains_key("POD"));
     }
 }

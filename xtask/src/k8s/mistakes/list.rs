@@ -206,6 +206,12 @@ fn of_configuration() -> Vec<Mistake> {
         file("an unknown key", "[kafka]\nbroker = \"k:9092\"\n", "kafka.broker"),
         file("a duration without unit", "[ownership]\nlease = 6\n", "ownership.lease"),
         file("a handler not there yet", "[[handler]]\nname = \"a\"\nkind = \"grpc\"\n", "grpc"),
+        file("a listener without tokens", "[http]\nlisten = \"0.0.0.0:7420\"\n", "http.access is not set"),
+        file(
+            "a token that is not mounted",
+            "[http]\nlisten = \"0.0.0.0:7420\"\n[[http.token]]\nname = \"a\"\nrole = \"admin\"\ntoken_file = \"/nowhere/a\"\n",
+            "is not there",
+        ),
         variable("an unknown variable", "DUELINE_KAFKA_BROKER", "k:9092", "DUELINE_KAFKA_BROKER"),
         variable("a setting that is fixed", "DUELINE_KAFKA_PRODUCER_ACKS", "1", "acks"),
         variable("a lease too short", "DUELINE_OWNERSHIP_LEASE", "1s", "DUELINE_OWNERSHIP_LEASE"),
