@@ -5,7 +5,7 @@
 //! anyway. What a missing right hides is said where it would stand.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdkafka::admin::{AdminClient, ConfigResource, OwnedResourceSpecifier, ResourceSpecifier};
 use rdkafka::types::RDKafkaErrorCode as Code;
@@ -18,6 +18,9 @@ use crate::log::{self, Error};
 
 /// Longest time for one question once a broker is there.
 const ASK_TIMEOUT: Duration = Duration::from_secs(6);
+
+/// A coordinator that is not there is asked for again after this.
+const ASK_AGAIN: Duration = Duration::from_millis(250);
 
 /// A broker that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,11 +120,16 @@ pub async fn group_rights(options: &Options) -> Result<Option<BTreeSet<Right>>, 
     let (client, schedule, group) = (client(options)?, schedule(options), options.group.clone());
     let asking = tokio::task::spawn_blocking(move || {
         reach(&client, &schedule)?;
-        let found = raw::group_rights(client.inner(), &group, ASK_TIMEOUT);
-        found.map_err(|code| match code {
-            Code::GroupAuthorizationFailed => Error::Refused(code.to_string()),
-            _ => Error::Unavailable(format!("group {group}: {code}")),
-        })
+        let deadline = Instant::now() + ADMIN_TIMEOUT;
+        loop {
+            match raw::group_rights(client.inner(), &group, ASK_TIMEOUT) {
+                Ok(rights) => return Ok(rights),
+                Err(code @ Code::GroupAuthorizationFailed) => return Err(Error::Refused(code.to_string())),
+                // The first question after the cluster was made is what makes brokers create the topic of groups.
+                Err(_) if Instant::now() < deadline => std::thread::sleep(ASK_AGAIN),
+                Err(code) => return Err(Error::Unavailable(format!("group {group}: {code}"))),
+            }
+        }
     });
     asking.await.map_err(|error| Error::Unavailable(error.to_string()))?
 }
