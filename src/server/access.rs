@@ -114,8 +114,14 @@ impl Access {
         let hash: Hash = Sha256::digest(given).into();
         let hashes = hashes.read().unwrap_or_else(PoisonError::into_inner).clone();
         let same = |one: &Hash| one.iter().zip(&hash).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0;
-        let found = tokens.iter().zip(hashes.iter()).filter(|(_, one)| same(one)).last();
-        let (token, _) = found.ok_or(DeniedReason::UnknownToken)?;
+        // To the end, wherever it is found.
+        let found = tokens.iter().zip(hashes.iter()).fold(
+            None,
+            |found, (token, one)| {
+                if same(one) { Some(token) } else { found }
+            },
+        );
+        let token = found.ok_or(DeniedReason::UnknownToken)?;
         Ok(Caller { who: Some(token.name.clone()), role: token.role, ..everyone })
     }
 }
