@@ -49,7 +49,7 @@ pub(crate) fn of(scenario: Scenario, measured: &Measured<'_>) -> Vec<Bound> {
             all.extend(calm(measured));
             all
         }
-        Scenario::QuorumLoss => measured.recoveries.iter().map(taken).collect(),
+        Scenario::QuorumLoss | Scenario::Mixed => measured.recoveries.iter().map(taken).collect(),
         Scenario::KafkaGone => {
             measured.gone.iter().filter_map(|gone| meanwhile(measured.history, gone)).collect()
         }

@@ -46,6 +46,7 @@ impl Cluster {
         let was_up = !run(&["status"], Stdio::null())?.stdout.is_empty();
         let up = run(&["up"], Stdio::inherit())?;
         ensure!(up.status.success(), "`cargo xtask cluster up` failed; its messages are above");
+        ensure!(!was_up || made_whole(), "the cluster that runs could not be made whole: {STATUS}");
         let said = String::from_utf8_lossy(&up.stdout).into_owned();
         let value = |name: &str| -> Result<String> {
             let found = said.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
@@ -76,19 +77,30 @@ impl Cluster {
     /// Ends it when this program made it; else mends what a run that was broken off may have left: frozen servers, dead ones,
     /// cuts.
     pub(crate) fn end(&self) {
-        let done =
-            |arguments: &[&str]| run(arguments, Stdio::inherit()).is_ok_and(|output| output.status.success());
         if self.started {
             if !done(&["down"]) {
-                say::line("the cluster that was started may still run: `cargo xtask cluster status`");
+                say::line(format_args!("the cluster that was started may still run: {STATUS}"));
             }
             return;
         }
-        let dcs = |verb| [&[verb], &DCS[..]].concat();
-        if !(done(&dcs("thaw")) && done(&["mend"]) && done(&dcs("heal"))) {
-            say::line("the cluster may not be whole: `cargo xtask cluster status`");
+        if !made_whole() {
+            say::line(format_args!("the cluster may not be whole: {STATUS}"));
         }
     }
+}
+
+const STATUS: &str = "`cargo xtask cluster status`";
+
+/// Undoes whatever faults were left: frozen servers, a network that is not what it was made as, servers that are down.
+pub(crate) fn made_whole() -> bool {
+    let dcs = |verb| [&[verb], &DCS[..]].concat();
+    let all = [dcs("thaw"), vec!["mend"], dcs("heal")];
+    // Each is tried, whatever became of the one before.
+    all.map(|arguments| done(&arguments)).into_iter().all(|done| done)
+}
+
+fn done(arguments: &[&str]) -> bool {
+    run(arguments, Stdio::inherit()).is_ok_and(|output| output.status.success())
 }
 
 impl Insides {

@@ -16,8 +16,10 @@ use dueline::testing::rng::Rng;
 const QUEUES: usize = 300;
 /// Tasks that may still be cancelled or moved; older ones are forgotten.
 const PENDING_MAX: usize = 2_000;
-/// The latest due time, so long after its event, in milliseconds.
-const LATER_MS_MAX: i64 = 45_000;
+/// The latest due time, so long after its event, in milliseconds: at least so much, and so much more than it takes until an
+/// event counts as known, or no cancel would be judged.
+const LATER_MS: i64 = 45_000;
+const LATER_THAN_KNOWN_MS: i64 = 30_000;
 /// Longer than an attempt may take, in milliseconds.
 const HANG_MS: u64 = 12_000;
 /// The stream of a seed that decides about the load.
@@ -32,11 +34,12 @@ pub(crate) struct Load {
 
 impl Load {
     /// Sends `rate` events a second.
-    pub(crate) fn start(producer: Producer, seed: u64, rate: u32) -> Load {
+    /// After `known_ms` an event counts as known.
+    pub(crate) fn start(producer: Producer, seed: u64, rate: u32, known_ms: i64) -> Load {
         let stop: Arc<AtomicBool> = Arc::default();
         let stopped = stop.clone();
         let sending = tokio::spawn(async move {
-            let mut tasks = Tasks::new(seed);
+            let mut tasks = Tasks::new(seed, known_ms);
             let mut pace = tokio::time::interval(Duration::from_secs(1) / rate.max(1));
             pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             while !stopped.load(Ordering::Relaxed) {
@@ -76,11 +79,14 @@ pub(crate) struct Tasks {
     dice: Rng,
     number: u64,
     pending: Vec<Pending>,
+    /// The latest due time, so long after its event.
+    later_ms: i64,
 }
 
 impl Tasks {
-    pub(crate) fn new(seed: u64) -> Tasks {
-        Tasks { dice: Rng::of_stream(seed, LOAD), number: 0, pending: Vec::new() }
+    pub(crate) fn new(seed: u64, known_ms: i64) -> Tasks {
+        let later_ms = LATER_MS.max(known_ms + LATER_THAN_KNOWN_MS);
+        Tasks { dice: Rng::of_stream(seed, LOAD), number: 0, pending: Vec::new(), later_ms }
     }
 
     /// The next event, for this moment.
@@ -100,7 +106,7 @@ impl Tasks {
             0..10 => None,
             10..22 => Some(now - self.dice.range_ms(0, 60_000)),
             22..65 => Some(now + self.dice.range_ms(0, 5_000)),
-            _ => Some(now + self.dice.range_ms(8_000, LATER_MS_MAX)),
+            _ => Some(now + self.dice.range_ms(8_000, self.later_ms)),
         };
         if let Some(due) = due.filter(|due| *due > now) {
             if self.pending.len() == PENDING_MAX {
@@ -130,7 +136,7 @@ impl Tasks {
 
     fn reschedule(&mut self, now: i64) -> Option<Event> {
         let at = self.dice.index(self.pending.len());
-        let due = now + self.dice.range_ms(1_000, LATER_MS_MAX);
+        let due = now + self.dice.range_ms(1_000, self.later_ms);
         let task = self.pending.get_mut(at).filter(|task| !task.moved && task.due != due)?;
         (task.due, task.moved) = (due, true);
         Some(Event::reschedule(&task.queue, &task.id, due))
@@ -148,7 +154,7 @@ mod tests {
     const NOW: i64 = 1_795_000_000_000;
 
     fn events(seed: u64, count: i64) -> Vec<Event> {
-        let mut tasks = Tasks::new(seed);
+        let mut tasks = Tasks::new(seed, 0);
         (0..count).map(|n| tasks.next(NOW + n * 20)).collect()
     }
 

@@ -165,11 +165,12 @@ pub(crate) async fn run(args: Args, cluster: Option<Arc<Cluster>>) -> Result<boo
     let spread = cluster.is_some();
     let rate = args.setting.rate.unwrap_or(if spread { 20 } else { 50 });
     let site = Site::make(site::Options { kafka, cassandra, dir, spread, log: args.setting.log }).await?;
-    let options = stage::Options { program, seed: args.seed, commit: commit(), rate };
+    let known_ms = args.scenario.known_ms();
+    let options = stage::Options { program, seed: args.seed, commit: commit(), rate, known_ms };
     let play = Play { scenario: args.scenario, plan, ledger, done, timed: !args.setting.untimed };
     let reported = tokio::select! {
         reported = play.perform(Stage::new(&site, options, ground, handlers)?) => reported,
-        () = asked_to_end() => Err(anyhow::anyhow!("interrupted")),
+        () = asked_to_end() => Err(Interrupted.into()),
     };
     site.clear().await;
     tokio::task::spawn_blocking(move || drop(servers)).await?;
@@ -212,15 +213,30 @@ impl Play {
         if let Err(error) = act::all(&mut stage, &self.plan, &self.ledger, self.done).await {
             stage.wrong(format!("the run could not go on: {error:#}"));
         }
-        stage.stop_load().await?;
+        let stopped = stage.stop_load().await;
         let load_ended = wall_ms();
-        stage.producer.settled().await?;
+        // Then nobody knows what was asked for: the ledgers are written all the same, for people.
+        for error in [stopped, stage.producer.settled().await].into_iter().filter_map(Result::err) {
+            stage.wrong(format!("the load did not end well: {error:#}"));
+        }
         finish(&mut stage).await;
         let Play { scenario, plan, ledger, timed, .. } = self;
         let (scenario, timed) = (*scenario, *timed);
         Report::make(&stage, &Ran { scenario, plan, ledger, started, load_ended, timed })
     }
 }
+
+/// Somebody asked this program to end.
+#[derive(Debug)]
+pub(crate) struct Interrupted;
+
+impl std::fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("interrupted")
+    }
+}
+
+impl std::error::Error for Interrupted {}
 
 /// Lets the load run alone.
 async fn calm(stage: &Stage<'_>, from: i64) {

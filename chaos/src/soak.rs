@@ -9,7 +9,8 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::Cluster;
+use crate::clock;
+use crate::cluster::{self, Cluster};
 use crate::plan::Scenario;
 use crate::run::{self, Setting, Topology};
 use crate::say;
@@ -44,6 +45,10 @@ pub(crate) struct Args {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Part {
     number: u32,
+    /// How long its faults went on.
+    minutes: u32,
+    /// Whether figures were judged.
+    timed: bool,
     #[serde(flatten)]
     came: Came,
 }
@@ -82,25 +87,66 @@ pub(crate) async fn run(args: Args, cluster: Option<Arc<Cluster>>) -> Result<boo
             part.came.seed,
             args.seed
         );
+        ensure!(
+            part.minutes == minutes_of(part.number, args.minutes) && part.timed != args.setting.untimed,
+            "part {} in {} had {} minutes, {}: resume with the --minutes and --untimed that it was begun with",
+            part.number,
+            ledger.display(),
+            part.minutes,
+            if part.timed { "judged with figures" } else { "without figures" }
+        );
     }
     let wanted = args.minutes.div_ceil(PART_MINUTES);
     for number in left(&parts, wanted) {
         say::line(format_args!("part {} of {wanted}", number + 1));
         let dir = out.join(format!("part-{number}"));
-        let minutes = PART_MINUTES.min(args.minutes - number * PART_MINUTES);
+        let minutes = minutes_of(number, args.minutes);
         let seed = args.seed + u64::from(number);
-        run::run(part(seed, minutes, &dir, &args.setting), cluster.clone())
-            .await
-            .with_context(|| format!("part {} did not end; --resume goes on with it", number + 1))?;
-        let result = dir.join("result.json");
-        let text = std::fs::read_to_string(&result).with_context(|| format!("{}", result.display()))?;
-        let came = serde_json::from_str(&text).with_context(|| format!("{}", result.display()))?;
-        let part = Part { number, came };
+        ensure!(cluster::made_whole(), "the cluster could not be made whole before part {}", number + 1);
+        let came = match run::run(part(seed, minutes, &dir, &args.setting), cluster.clone()).await {
+            Ok(_) => read_result(&dir.join("result.json"))?,
+            Err(error) if error.is::<run::Interrupted>() => {
+                return Err(error)
+                    .with_context(|| format!("part {} did not end; --resume goes on with it", number + 1));
+            }
+            // What could not even be judged is no reason to forget it.
+            Err(error) => Came::broken(seed, &error),
+        };
+        let part = Part { number, minutes, timed: !args.setting.untimed, came };
         append(&ledger, &part)?;
         parts.push(part);
     }
     say::data(table(&parts))?;
     Ok(parts.iter().all(|part| part.came.clean))
+}
+
+/// How long faults go on in a part.
+fn minutes_of(number: u32, of: u32) -> u32 {
+    PART_MINUTES.min(of.saturating_sub(number * PART_MINUTES))
+}
+
+fn read_result(result: &Path) -> Result<Came> {
+    let text = std::fs::read_to_string(result).with_context(|| format!("{}", result.display()))?;
+    serde_json::from_str(&text).with_context(|| format!("{}", result.display()))
+}
+
+impl Came {
+    /// A part that ended without a verdict.
+    fn broken(seed: u64, error: &anyhow::Error) -> Came {
+        say::line(format_args!("the part broke: {error:#}"));
+        let now = clock::rfc3339(clock::wall_ms());
+        Came {
+            seed,
+            commit: run::commit(),
+            started_at: now.clone(),
+            ended_at: now,
+            faults: 0,
+            events: 0,
+            calls: 0,
+            violations: BTreeMap::from([(format!("broke: {error:#}"), 1)]),
+            clean: false,
+        }
+    }
 }
 
 /// Parts that no line tells of.
@@ -138,7 +184,8 @@ fn read(ledger: &Path) -> Result<Vec<Part>> {
 
 fn append(ledger: &Path, part: &Part) -> Result<()> {
     let mut file = std::fs::OpenOptions::new().create(true).append(true).open(ledger)?;
-    writeln!(file, "{}", serde_json::to_string(part)?)?;
+    let line = serde_json::to_string(part)? + "\n";
+    file.write_all(line.as_bytes())?;
     Ok(file.sync_data()?)
 }
 
@@ -148,7 +195,7 @@ fn table(parts: &[Part]) -> String {
         "{:<5} {:>6} {:<10} {:>7} {:>8} {:>8}  result",
         "part", "seed", "commit", "faults", "events", "calls"
     );
-    for Part { number, came } in parts {
+    for Part { number, came, .. } in parts {
         let wrong: Vec<String> =
             came.violations.iter().map(|(rule, count)| format!("{count} × {rule}")).collect();
         let result = match (came.clean, wrong.is_empty()) {
@@ -190,7 +237,7 @@ mod tests {
             violations,
             clean,
         };
-        Part { number, came }
+        Part { number, minutes: PART_MINUTES, timed: true, came }
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub(crate) struct Options {
     pub(crate) commit: String,
     /// Events a second.
     pub(crate) rate: u32,
+    /// So long after its acknowledgement an event counts as known, in milliseconds.
+    pub(crate) known_ms: i64,
 }
 
 /// Where instances run, and with them the handlers.
@@ -139,7 +141,8 @@ impl<'a> Stage<'a> {
     }
 
     pub(crate) fn start_load(&mut self) {
-        self.load = Some(Load::start(self.producer.clone(), self.options.seed, self.options.rate));
+        let Options { seed, rate, known_ms, .. } = self.options;
+        self.load = Some(Load::start(self.producer.clone(), seed, rate, known_ms));
     }
 
     pub(crate) async fn stop_load(&mut self) -> Result<()> {

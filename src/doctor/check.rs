@@ -51,7 +51,7 @@ checks! {
     CassandraGuardrails = "cassandra-guardrails", "No guard rail refuses what Dueline asks";
     CassandraClock = "cassandra-clock", "This machine's clock and that of each node agree within 50 ms";
     Shards = "shards", "The stored number of shards is `topics.partitions`";
-    Instances = "instances", "Instances seen in the last minute: some run, and none is idle for want of shards";
+    Instances = "instances", "Instances seen in the last minute: none is idle for want of shards";
 }
 
 impl Serialize for Check {

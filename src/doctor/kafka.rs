@@ -21,8 +21,9 @@ pub fn findings(wanted: &Wanted, plan: &Plan, facts: &Facts) -> Vec<Finding> {
     findings.push(racks(wanted, facts));
     findings.extend(topics::compare(plan, facts).iter().map(Finding::from));
     findings.push(min_isr(wanted));
-    findings.extend(losses(wanted, facts));
-    findings.extend(rights(wanted, facts));
+    let unseen = unseen(plan, facts);
+    findings.extend(losses(wanted, facts, &unseen));
+    findings.extend(rights(wanted, facts, &unseen));
     findings
 }
 
@@ -93,7 +94,7 @@ fn min_isr(wanted: &Wanted) -> Finding {
     Finding::ok(Check::KafkaMinIsr, what)
 }
 
-fn losses(wanted: &Wanted, facts: &Facts) -> Vec<Finding> {
+fn losses(wanted: &Wanted, facts: &Facts, unseen: &[&str]) -> Vec<Finding> {
     let check = Check::KafkaDcLoss;
     if placement::racks(facts).len() < 2 {
         let what = "no rack can be lost: brokers that are up are in fewer than two";
@@ -108,7 +109,17 @@ fn losses(wanted: &Wanted, facts: &Facts) -> Vec<Finding> {
         let todo = "bring back the brokers that are down or behind: kafka-topics.sh --describe --under-replicated-partitions";
         return now.iter().map(|one| Finding::fail(check, by_now(one), todo)).collect();
     }
+    if !unseen.is_empty() {
+        let what = format!("whether a rack can be lost is not known for {}", unseen.join(", "));
+        return vec![Finding::warn(check, what, "see the lines about topics and rights")];
+    }
     vec![Finding::ok(check, "every partition takes records whichever rack is lost")]
+}
+
+/// Topics that nothing was told of.
+fn unseen<'a>(plan: &'a Plan, facts: &Facts) -> Vec<&'a str> {
+    let names = plan.topics.iter().map(|planned| planned.name.as_str());
+    names.filter(|name| !matches!(facts.topics.get(*name), Some(Ok(_)))).collect()
 }
 
 fn by_placement(one: &Short) -> String {
@@ -138,7 +149,7 @@ fn needs(wanted: &Wanted, topic: Topic) -> Vec<Right> {
     }
 }
 
-fn rights(wanted: &Wanted, facts: &Facts) -> Vec<Finding> {
+fn rights(wanted: &Wanted, facts: &Facts, unseen: &[&str]) -> Vec<Finding> {
     let check = Check::KafkaRights;
     let mut findings = Vec::new();
     for topic in Topic::ALL {
@@ -148,6 +159,10 @@ fn rights(wanted: &Wanted, facts: &Facts) -> Vec<Finding> {
             None => findings.push(not_told(&format!("topic {name}"))),
             Some(held) => findings.extend(missing(&format!("topic {name}"), held, &needs(wanted, topic))),
         }
+    }
+    if !unseen.is_empty() {
+        let what = format!("rights on {} are not known: nothing is told of them", unseen.join(", "));
+        findings.push(Finding::warn(check, what, "see the lines about topics"));
     }
     if findings.is_empty() {
         findings.push(Finding::ok(check, "all rights that are needed on topics are held"));

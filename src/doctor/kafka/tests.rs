@@ -134,10 +134,19 @@ fn a_right_that_is_missing_is_named() {
     };
     held(&mut facts, Some([Right::Describe, Right::DescribeConfigs, Right::Read].into()));
     check(&wanted(), &facts, &[(Level::Fail, Check::KafkaRights)]);
-    let finding = rights(&wanted(), &facts).remove(0);
+    let finding = rights(&wanted(), &facts, &[]).remove(0);
     assert_eq!(finding.what, "missing on topic d.schedule: Write");
     held(&mut facts, None);
     check(&wanted(), &facts, &[(Level::Warn, Check::KafkaRights)]);
+}
+
+#[test]
+fn of_a_topic_that_is_hidden_nothing_is_said_to_be_well() {
+    let mut facts = whole();
+    facts.topics.values_mut().for_each(|topic| *topic = Err("denied".to_owned()));
+    let findings = findings(&wanted(), &of_plan(), &facts);
+    let well = |check| findings.iter().any(|one| one.check == check && one.level == Level::Ok);
+    assert!(!well(Check::KafkaRights) && !well(Check::KafkaDcLoss), "{findings:#?}");
 }
 
 #[test]

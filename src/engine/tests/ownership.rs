@@ -339,6 +339,27 @@ fn who_applies_more_slowly_than_records_come_starts_in_spite_of_that() {
 }
 
 #[test]
+fn who_hardly_gains_on_what_comes_starts_after_a_minute() {
+    let mut rig = Rig::running();
+    rig.schedule("q", "a", 10_000);
+    rig.run(300);
+    rig.fetch_to = 1;
+    for gathered in 0..400 {
+        rig.schedule("r", &format!("b {gathered}"), 600_000);
+    }
+    rig.take_over(2);
+    // Each second one more is applied than comes.
+    for second in 0..200 {
+        (0..3).for_each(|n| rig.schedule("r", &format!("c {second} {n}"), 600_000));
+        rig.fetch_to += 4;
+        rig.append_all([]);
+        rig.run(1_000);
+    }
+    // Again and again, since nobody says how it ends.
+    assert_eq!(rig.called().first(), Some(&"a"));
+}
+
+#[test]
 fn a_clock_that_jumped_breaks_calls_off_and_the_lease_is_verified_anew() {
     let mut rig = Rig::running();
     rig.schedule("q", "a", 0);

@@ -107,9 +107,16 @@ pub async fn read(options: &Options, names: &[String]) -> Result<Facts, Error> {
         (described, client)
     });
     let (described, client) = asking.await.map_err(|error| Error::Unavailable(error.to_string()))?;
-    let mut facts = described?;
-    facts.settings = settings(&client, &facts).await?;
-    Ok(facts)
+    let facts = match described {
+        Ok(mut facts) => settings(&client, &facts).await.map(|settings| {
+            facts.settings = settings;
+            facts
+        }),
+        Err(error) => Err(error),
+    };
+    // Its end waits for threads of its own.
+    tokio::task::spawn_blocking(move || drop(client));
+    facts
 }
 
 /// The client's rights on its group; `None` when the broker does not tell.

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use futures::future::join_all;
 use scylla::client::execution_profile::ExecutionProfile;
 use scylla::client::session::Session;
-use scylla::cluster::Node as DriverNode;
+use scylla::cluster::{ClusterState, Node as DriverNode};
 use scylla::frame::response::result::TableSpec;
 use scylla::policies::load_balancing::{NodeIdentifier, SingleTargetLoadBalancingPolicy};
 use scylla::policies::retry::FallthroughRetryPolicy;
@@ -48,7 +48,7 @@ pub struct Copies {
     pub nodes: Vec<Node>,
     /// Copies of a row that make a quorum.
     pub quorum: usize,
-    /// Every set of nodes, by index, that has the copies of some rows.
+    /// Every set of nodes, by index, that has the copies of some rows; none where they are not known.
     pub sets: BTreeSet<Vec<usize>>,
 }
 
@@ -101,7 +101,7 @@ pub async fn read(options: &Options) -> Result<Facts, Error> {
     );
     let known = state.get_keyspace(keyspace).is_some();
     let replication = if known { Some(replication::read(&session, keyspace)?) } else { None };
-    let mut copies = copies(&session, keyspace);
+    let mut copies = copies_in(&session, &state, keyspace);
     for (node, told) in copies.nodes.iter_mut().zip(&told) {
         node.is_up = told.is_ok();
     }
@@ -118,7 +118,11 @@ pub async fn read(options: &Options) -> Result<Facts, Error> {
 
 /// Who has copies of the keyspace, and who is connected, as the driver knows it: nobody is asked.
 pub(super) fn copies(session: &Session, keyspace: &str) -> Copies {
-    let state = session.get_cluster_state();
+    copies_in(session, &session.get_cluster_state(), keyspace)
+}
+
+/// The same of one state of the cluster, with the nodes in its order.
+fn copies_in(session: &Session, state: &ClusterState, keyspace: &str) -> Copies {
     let all = state.get_nodes_info();
     let nodes = all.iter().map(|node| Node {
         address: node.address.to_string(),
@@ -130,6 +134,9 @@ pub(super) fn copies(session: &Session, keyspace: &str) -> Copies {
     else {
         return copies;
     };
+    if replication.strategy != replication::STRATEGY {
+        return copies;
+    }
     copies.quorum = replication.quorum();
     let index: BTreeMap<Uuid, usize> = all.iter().enumerate().map(|(n, node)| (node.host_id, n)).collect();
     let locator = state.replica_locator();
@@ -140,6 +147,10 @@ pub(super) fn copies(session: &Session, keyspace: &str) -> Copies {
             replicas.into_iter().filter_map(|(node, _)| index.get(&node.host_id).copied()).collect();
         set.sort_unstable();
         copies.sets.insert(set);
+    }
+    // The driver does not know all of them: where a keyspace has tablets it learns them as it meets them.
+    if copies.sets.iter().any(Vec::is_empty) {
+        copies.sets.clear();
     }
     copies
 }
