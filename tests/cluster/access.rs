@@ -27,7 +27,7 @@ async fn an_instance_asks_another_with_the_token_of_its_caller() {
         format!("[[http.token]]\nname = \"{name}\"\nrole = \"{role}\"\ntoken_file = \"{path}\"\n")
     };
     let more = [("vera", "viewer", VERA), ("otto", "operator", OTTO)].map(table).concat().leak();
-    on_site(Wanted { more, ..Wanted::named("access") }, Turn::Shared, |site| async move {
+    on_site(Wanted { more, ..Wanted::named("access") }, Turn::Alone, |site| async move {
         let instances = site.settled(&["first", "second"]).await;
         let mut owners = std::collections::BTreeSet::new();
         for instance in &instances {
