@@ -11,6 +11,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::os::unix::fs::PermissionsExt as _;
+use std::fs::File;
+use std::io::{ErrorKind, Read as _};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -28,6 +31,8 @@ const TOKEN_LENGTH_MAX: usize = 1_024;
 
 /// What a token is good for. Each may do what those before it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// A file with more than this is not empty, whatever it holds.
+const WITHDRAWN_BYTES_MAX: u64 = 64;
 pub enum Role {
     /// Look at everything.
     Viewer,
@@ -91,6 +96,15 @@ pub enum TokenSource {
 /// The tables that are in order; the problems of the others, and of what `http.access` says beside them.
 pub(super) fn access(main: &Section, tables: &[Section], problems: &mut Vec<Problem>) -> Access {
     let mut tokens: Vec<Token> = Vec::new();
+/// Why a token could not be read anew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unread {
+    /// Its file is gone or empty: somebody took it away.
+    Gone(Problem),
+    /// Its file cannot be read, or holds no token.
+    Broken(Problem),
+}
+
     if tables.len() > TOKENS_MAX {
         problems.push(of_token(
             &tables[TOKENS_MAX],
@@ -186,6 +200,32 @@ impl Token {
     fn file(&self) -> Option<&Path> {
         match &self.source {
             TokenSource::File(path) => Some(path),
+    /// The token itself, read while the process runs: the other tokens have no part in it.
+    ///
+    /// # Errors
+    /// It was taken away, or cannot be read; never what is in the file.
+    pub fn read_anew(&self) -> Result<Hidden, Unread> {
+        self.read().map_err(
+            |problem| if self.is_withdrawn() { Unread::Gone(problem) } else { Unread::Broken(problem) },
+        )
+    }
+
+    /// That it holds what another table holds already.
+    pub fn twice(&self) -> Problem {
+        let text = format!("of {:?} holds the token of another table: each has its own", self.name);
+        Problem::new(&self.origin, "http.token", text)
+    }
+
+    /// Whether its file is gone or empty.
+    fn is_withdrawn(&self) -> bool {
+        let Some(path) = self.file() else { return false };
+        let mut text = Vec::new();
+        match File::open(path).and_then(|file| file.take(WITHDRAWN_BYTES_MAX).read_to_end(&mut text)) {
+            Ok(_) => text.trim_ascii().is_empty(),
+            Err(error) => error.kind() == ErrorKind::NotFound,
+        }
+    }
+
             TokenSource::Environment(_) => None,
         }
     }
@@ -219,10 +259,7 @@ pub fn read_tokens(tokens: &[Token]) -> Result<Vec<Hidden>, Problems> {
     for token in tokens {
         match token.read() {
             Err(problem) => problems.push(problem),
-            Ok(text) if read.contains(&text) => {
-                let text = format!("of {:?} holds the token of another table: each has its own", token.name);
-                problems.push(Problem::new(&token.origin, "http.token", text));
-            }
+            Ok(text) if read.contains(&text) => problems.push(token.twice()),
             Ok(text) => read.push(text),
         }
     }

@@ -252,6 +252,18 @@ async fn a_token_follows_another_without_a_restart() {
     until("the new token is good", good(new)).await;
     assert_eq!(guarded.get(Some(old), "/v1/gates").await, 401);
     assert_eq!(guarded.get(Some(token("otto2")), "/v1/gates").await, 200);
+    // While one file is none, another token is taken away and a third replaced.
+    let newer = "anna-has-a-new-token-now-0123";
+    std::fs::write(guarded.file("vera"), "no token").expect("written");
+    std::fs::remove_file(guarded.file("otto2")).expect("removed");
+    write(&guarded.file("anna"), newer);
+    until("the newer token is good", good(newer)).await;
+    for gone in ["otto2", "anna"] {
+        assert_eq!(guarded.get(Some(token(gone)), "/v1/gates").await, 401, "{gone}");
+    }
+    for stays in [new, token("vera")] {
+        assert_eq!(guarded.get(Some(stays), "/v1/gates").await, 200, "{stays}");
+    }
     guarded.node.stop().await;
 }
 
