@@ -137,21 +137,21 @@ impl Caller {
     pub(super) fn author(&self, by: Option<String>, reason: Option<String>) -> Answer<Author> {
         let reason = reason.map(|reason| text("/reason", reason)).transpose()?;
         self.note.reason(reason.as_deref());
-        let by = match (&self.who, by.filter(|by| Some(by.as_str()) != self.who.as_deref())) {
+        let by = by.map(|by| text("/by", by)).transpose()?;
+        self.note.by(by.as_deref());
+        let by = match (&self.who, by.filter(|by| Some(&**by) != self.who.as_deref())) {
             (None, by) => by,
-            (Some(who), None) => Some(who.to_string()),
+            (Some(who), None) => Some(who.clone()),
             (Some(who), Some(by)) => {
                 let bytes_max = TEXT_BYTES_MAX - who.len() - " ()".len();
                 if by.len() > bytes_max {
-                    return Err(field(
-                        "/by",
-                        format!("has {} bytes; at most {bytes_max} are taken", by.len()),
-                    ));
+                    let detail = format!("has {} bytes; at most {bytes_max} are taken", by.len());
+                    return Err(field("/by", detail));
                 }
-                Some(format!("{who} ({by})"))
+                Some(format!("{who} ({by})").into())
             }
         };
-        Ok(Author { by: by.map(|by| text("/by", by)).transpose()?, reason })
+        Ok(Author { by, reason })
     }
 }
 
@@ -263,9 +263,17 @@ mod tests {
         assert_eq!(by(Some("ci"), None), Ok(Some("ci".to_owned())));
         assert_eq!(by(Some("ci"), Some("ci")), Ok(Some("ci".to_owned())));
         assert_eq!(by(Some("ci"), Some("mia")), Ok(Some("ci (mia)".to_owned())));
-        assert_eq!(
-            by(Some("ci"), Some(&"m".repeat(TEXT_BYTES_MAX))).map_err(|no| no.code),
-            Err("invalid_field".to_owned())
+        for refused in
+            [&"m".repeat(TEXT_BYTES_MAX), "mia\n7  now  gate_set  all", "mia\u{1b}[2K", "mia\u{85}"]
+        {
+            let code = by(Some("ci"), Some(refused)).map_err(|no| no.code);
+            assert_eq!(code, Err("invalid_field".to_owned()), "{refused:?}");
+        }
+        let reason =
+            |text: &str| caller(None).author(None, Some(text.to_owned())).map(|author| author.reason);
+        assert_eq!(reason("it is 7\u{fc}r"), Ok(Some("it is 7\u{fc}r".into())));
+        assert!(
+            reason("two\nlines").expect_err("refused").detail.contains("/reason holds a control character")
         );
     }
 }
