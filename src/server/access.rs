@@ -133,7 +133,7 @@ impl Caller {
     /// Who goes on record for a change: the token's name, and behind it in brackets who the caller says to be.
     ///
     /// # Errors
-    /// A text is too long.
+    /// A text is too long, or has control characters.
     pub(super) fn author(&self, by: Option<String>, reason: Option<String>) -> Answer<Author> {
         let reason = reason.map(|reason| text("/reason", reason)).transpose()?;
         self.note.reason(reason.as_deref());

@@ -420,6 +420,10 @@ pub(super) fn text(pointer: &str, text: String) -> Answer<Arc<str>> {
     if text.len() > TEXT_BYTES_MAX {
         return Err(field(pointer, format!("has {} bytes; at most {TEXT_BYTES_MAX} are taken", text.len())));
     }
+    // It is shown on lines, which it must not add to.
+    if text.contains(char::is_control) {
+        return Err(field(pointer, NameError::ControlCharacter.to_string()));
+    }
     Ok(Arc::from(text))
 }
 
@@ -459,10 +463,6 @@ mod tests {
     }
 
     #[test]
-    fn read_takes_an_empty_body() {
-        let body: AuthorBody = read(&bytes::Bytes::new()).expect("nothing said");
-        assert!(body.by.is_none() && body.reason.is_none());
-    #[test]
     fn the_audit_log_has_what_a_gate_does() {
         let mut gate = Gate::pause(Target::All, Arc::from(MANUAL));
         assert_eq!(told_whole(&gate), "gate manual on all: pause");
@@ -486,5 +486,9 @@ mod tests {
         assert_eq!((&*refused.code, &*refused.detail), ("invalid_field", "/name holds a control character."));
     }
 
+    #[test]
+    fn read_takes_an_empty_body() {
+        let body: AuthorBody = read(&bytes::Bytes::new()).expect("nothing said");
+        assert!(body.by.is_none() && body.reason.is_none());
     }
 }
