@@ -241,9 +241,10 @@ impl Token {
             Err(_) if self.is_missing() => {
                 Some(format!("{whose} is not there: serve does not start until it is"))
             }
-            Ok(found) if found.permissions().mode() & 0o007 != 0 => {
-                Some(format!("{whose} is open to every user of this machine: chmod o= {}", path.display()))
-            }
+            Ok(found) if found.permissions().mode() & 0o007 != 0 => Some(format!(
+                "{whose} is open to every user of this machine: give it to the group of serve, then chmod o= {}",
+                path.display()
+            )),
             Ok(_) | Err(_) => None,
         }
     }

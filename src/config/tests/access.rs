@@ -160,7 +160,8 @@ fn a_file_that_is_not_there_or_open_to_all_is_doubted() {
     let mode = |mode| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).expect("set");
     mode(0o604);
     assert!(
-        config.doubts()[0].contains("is open to every user of this machine: chmod o= "),
+        config.doubts()[0]
+            .contains("is open to every user of this machine: give it to the group of serve, then chmod o= "),
         "{:?}",
         config.doubts()
     );
