@@ -30,7 +30,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-pub use access::{Access, Role, TOKENS_MAX, Token, TokenSource, read_tokens};
+pub use access::{Access, Role, TOKENS_MAX, Token, TokenSource, Unread, read_tokens};
 pub(crate) use build::read_secret;
 #[cfg(test)]
 pub(crate) use docs::check_generated;

@@ -29,6 +29,7 @@ mod produce;
 mod routes;
 mod shards;
 mod tasks;
+mod tokens;
 mod views;
 
 use std::sync::atomic::{AtomicBool, Ordering};

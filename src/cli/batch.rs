@@ -308,8 +308,7 @@ fn line_of_batch(batch: &Value) -> String {
             line.push_str(&format!("  {word} {value}"));
         }
     }
-    line.push('\n');
-    line
+    output::on_one_line(&line)
 }
 
 /// What a line says when it is there.

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::client::Client;
+use super::output;
 use super::task::{many, one};
 use super::{Exit, Global};
 
@@ -160,8 +161,7 @@ pub(super) fn line_of_gate(gate: &Value) -> String {
     if let Some(name) = text("name").filter(|name| name != "manual") {
         line.push_str(&format!("  (name {name})"));
     }
-    line.push('\n');
-    line
+    output::on_one_line(&line)
 }
 
 fn line_of_operation(operation: &Value) -> String {
@@ -176,11 +176,28 @@ fn line_of_operation(operation: &Value) -> String {
             line.push_str(&format!("  {word}{value}"));
         }
     }
-    line.push('\n');
-    line
+    output::on_one_line(&line)
 }
 
 fn target_of(value: &Value) -> String {
     let target = value["target"].as_str().unwrap_or("-");
     value["of"].as_str().map_or_else(|| target.to_owned(), |of| format!("{target} {of}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_stored_adds_no_line_of_its_own() {
+        let forged = "x\n8  2030-01-01T00:00:00Z  gate_set  all\u{1b}[2K";
+        let operation = json!({"number": 9, "at": "now", "change": "gate_cleared", "target": "all", "by": forged, "reason": forged});
+        let line = line_of_operation(&operation);
+        assert!(line.starts_with("9  now  gate_cleared  all  by x\u{fffd}8  2030"), "{line}");
+        let gate = json!({"target": "all", "name": forged, "action": "drop", "in_force": true, "by": forged, "reason": forged});
+        for line in [line, line_of_gate(&gate)] {
+            let body = line.strip_suffix('\n').expect("a line");
+            assert!(!body.contains(char::is_control) && body.contains("x\u{fffd}8"), "{line:?}");
+        }
+    }
 }

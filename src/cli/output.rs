@@ -48,3 +48,9 @@ fn quiet_when_closed(written: std::io::Result<()>) -> anyhow::Result<()> {
         written => Ok(written?),
     }
 }
+
+/// A text as a line of its own, whatever people have put into it.
+pub(super) fn on_one_line(text: &str) -> String {
+    let shown = text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c });
+    shown.chain(['\n']).collect()
+}

@@ -4,19 +4,25 @@
 //! tokens  http.access  listens on   →
 //! some    tokens, –    anywhere     tokens
 //! none    open         anywhere     open
-//! none    –            loopback     open, with a warning
+//! none    –            loopback *   open, with a warning
 //! none    –            elsewhere    `serve` refuses to start
 //! ```
+//! * and known by no other name (`http.hosts`, `http.advertise`): those are of a proxy in front, which lets others in.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs::File;
+use std::io::{ErrorKind, Read as _};
+use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use axum::http::Uri;
+
 use super::build::read_secret;
 use super::section::{Origin, Section};
-use super::{Config, Hidden, Problem, Problems};
+use super::{Config, Hidden, Http, Problem, Problems};
 
 /// Most tokens.
 pub const TOKENS_MAX: usize = 100;
@@ -25,6 +31,8 @@ const TOKEN_NAME_BYTES_MAX: usize = 64;
 /// Shortest and longest token, in characters.
 const TOKEN_LENGTH_MIN: usize = 24;
 const TOKEN_LENGTH_MAX: usize = 1_024;
+/// A file with more than this is not empty, whatever it holds.
+const WITHDRAWN_BYTES_MAX: u64 = 64;
 
 /// What a token is good for. Each may do what those before it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,6 +94,15 @@ pub enum TokenSource {
     File(PathBuf),
     /// In the environment.
     Environment(Hidden),
+}
+
+/// Why a token could not be read anew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unread {
+    /// Its file is gone or empty: somebody took it away.
+    Gone(Problem),
+    /// Its file cannot be read, or holds no token.
+    Broken(Problem),
 }
 
 /// The tables that are in order; the problems of the others, and of what `http.access` says beside them.
@@ -183,6 +200,32 @@ impl Token {
         )))
     }
 
+    /// The token itself, read while the process runs: the other tokens have no part in it.
+    ///
+    /// # Errors
+    /// It was taken away, or cannot be read; never what is in the file.
+    pub fn read_anew(&self) -> Result<Hidden, Unread> {
+        self.read().map_err(
+            |problem| if self.is_withdrawn() { Unread::Gone(problem) } else { Unread::Broken(problem) },
+        )
+    }
+
+    /// That it holds what another table holds already.
+    pub fn twice(&self) -> Problem {
+        let text = format!("of {:?} holds the token of another table: each has its own", self.name);
+        Problem::new(&self.origin, "http.token", text)
+    }
+
+    /// Whether its file is gone or empty.
+    fn is_withdrawn(&self) -> bool {
+        let Some(path) = self.file() else { return false };
+        let mut text = Vec::new();
+        match File::open(path).and_then(|file| file.take(WITHDRAWN_BYTES_MAX).read_to_end(&mut text)) {
+            Ok(_) => text.trim_ascii().is_empty(),
+            Err(error) => error.kind() == ErrorKind::NotFound,
+        }
+    }
+
     fn file(&self) -> Option<&Path> {
         match &self.source {
             TokenSource::File(path) => Some(path),
@@ -201,9 +244,10 @@ impl Token {
             Err(_) if self.is_missing() => {
                 Some(format!("{whose} is not there: serve does not start until it is"))
             }
-            Ok(found) if found.permissions().mode() & 0o007 != 0 => {
-                Some(format!("{whose} is open to every user of this machine: chmod o= {}", path.display()))
-            }
+            Ok(found) if found.permissions().mode() & 0o007 != 0 => Some(format!(
+                "{whose} is open to every user of this machine: give it to the group of serve, then chmod o= {}",
+                path.display()
+            )),
             Ok(_) | Err(_) => None,
         }
     }
@@ -219,14 +263,37 @@ pub fn read_tokens(tokens: &[Token]) -> Result<Vec<Hidden>, Problems> {
     for token in tokens {
         match token.read() {
             Err(problem) => problems.push(problem),
-            Ok(text) if read.contains(&text) => {
-                let text = format!("of {:?} holds the token of another table: each has its own", token.name);
-                problems.push(Problem::new(&token.origin, "http.token", text));
-            }
+            Ok(text) if read.contains(&text) => problems.push(token.twice()),
             Ok(text) => read.push(text),
         }
     }
     if problems.is_empty() { Ok(read) } else { Err(Problems(problems)) }
+}
+
+impl Http {
+    /// The host of `http.advertise`.
+    pub fn advertised_host(&self) -> Option<String> {
+        let url: Uri = self.advertise.parse().ok()?;
+        url.host().map(|host| host.trim_start_matches('[').trim_end_matches(']').to_owned())
+    }
+
+    /// Why more than the programs of this machine may reach it.
+    fn reached_by_others(&self) -> Option<String> {
+        if !self.listen.ip().is_loopback() {
+            return Some(format!("http.listen is {}, where other machines reach it", self.listen));
+        }
+        let is_local = |host: &String| {
+            host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+        };
+        if let Some(host) = self.hosts.iter().find(|host| !is_local(host)) {
+            return Some(format!("http.hosts has {host:?}: others reach it under that name, by a proxy"));
+        }
+        let host = self.advertised_host();
+        let shown = host.as_ref().unwrap_or(&self.advertise);
+        let is_own = host.as_ref().is_some_and(is_local);
+        (!is_own)
+            .then(|| format!("http.advertise names {shown:?}, where other machines reach it, by a proxy"))
+    }
 }
 
 impl Config {
@@ -252,11 +319,11 @@ impl Config {
     pub fn require_access(&self) -> Result<(), Problems> {
         let http = &self.http;
         match &http.access {
-            Access::Open if http.is_open_on_purpose || http.listen.ip().is_loopback() => Ok(()),
+            Access::Open if http.is_open_on_purpose => Ok(()),
             Access::Open => {
+                let Some(why) = http.reached_by_others() else { return Ok(()) };
                 let text = format!(
-                    "is not set, there is no [[http.token]], and http.listen is {}, where other machines reach it: add [[http.token]] tables (name, role, token_file; docs/operations.md, who may ask), or say http.access = \"open\" if whoever reaches it may do everything",
-                    http.listen
+                    "is not set, there is no [[http.token]], and {why}: add [[http.token]] tables (name, role, token_file; docs/operations.md, who may ask), or say http.access = \"open\" if whoever reaches it may do everything"
                 );
                 Err(Problems(vec![Problem::new(&Origin::Default, "http.access", text)]))
             }

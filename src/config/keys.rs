@@ -222,7 +222,7 @@ pub(super) static KEYS: &[Key] = &[
         "http.access",
         Choice(&["tokens", "open"]),
         Computed(
-            "`tokens` with a `[[http.token]]`; without one `open` on a loopback address, and elsewhere `serve` refuses to start",
+            "`tokens` with a `[[http.token]]`; without one `open` on a loopback address with no further names, and elsewhere `serve` refuses to start",
         ),
         "Who may ask: who has a token, or whoever reaches it",
     ),

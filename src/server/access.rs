@@ -6,12 +6,10 @@
 //!                                     ├──── a role below the route's ────► 403
 //!                                     └──── Caller ─► handler ─► the audit log, where the route changes something
 //! ```
-//! Tokens are kept as SHA-256 and compared whole, each with every one, so that no answer comes sooner for a better guess.
 //! Knows nothing of what is asked: what of a route needs more than its role says, its handler says by [`Caller::expect`].
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::sync::Arc;
 
 use axum::extract::connect_info::{ConnectInfo, Connected};
 use axum::extract::{FromRequestParts, Request, State};
@@ -21,9 +19,8 @@ use axum::http::{Extensions, HeaderMap, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use axum::serve::IncomingStream;
-use sha2::{Digest as _, Sha256};
 
-use crate::config::{self, Config, Problems, Role, Token, read_tokens};
+use crate::config::{self, Config, Problems, Role};
 use crate::metrics::DeniedReason;
 use crate::model::limits::TEXT_BYTES_MAX;
 use crate::runtime::gates::Author;
@@ -32,17 +29,11 @@ use super::audit::{self, Note};
 use super::gates::{field, text};
 use super::listen::Bounded;
 use super::problem::Problem;
+use super::tokens::Tokens;
 use super::{Answer, Shared};
-
-/// Time between looks at the files of tokens.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
-/// Looks after which a trouble that goes on is told again.
-const TELL_AGAIN: u32 = 30;
 
 /// The code of an answer to who has not the role.
 pub(super) const FORBIDDEN: &str = "forbidden";
-
-type Hash = [u8; 32];
 
 /// Whom an interface lets in.
 #[derive(Default)]
@@ -53,7 +44,7 @@ pub(super) enum Access {
     /// Whoever reaches it.
     Open,
     /// Who has a token.
-    Tokens { tokens: Vec<Token>, hashes: RwLock<Arc<[Hash]>> },
+    Tokens(Tokens),
 }
 
 impl Access {
@@ -61,73 +52,28 @@ impl Access {
     pub(super) fn new(config: &Config) -> Result<Access, Problems> {
         Ok(match &config.http.access {
             config::Access::Open => Access::Open,
-            config::Access::Tokens(tokens) => {
-                let hashes = RwLock::new(hashes(tokens)?);
-                Access::Tokens { tokens: tokens.clone(), hashes }
-            }
+            config::Access::Tokens(tokens) => Access::Tokens(Tokens::read(tokens)?),
         })
     }
 
     /// Reads the files of tokens again and again, for good.
     pub(super) async fn follow(&self) {
-        let Access::Tokens { tokens, .. } = self else { return std::future::pending().await };
-        let mut trouble: Option<(Problems, u32)> = None;
-        loop {
-            tokio::time::sleep(LOOK_AGAIN).await;
-            let tokens = tokens.clone();
-            let Ok(read) = tokio::task::spawn_blocking(move || hashes(&tokens)).await else { continue };
-            match self.take(read) {
-                Ok(true) => tracing::info!("tokens have changed: those of the files are good from now on"),
-                Ok(false) if trouble.is_some() => tracing::info!("tokens are in order again"),
-                Ok(false) => {}
-                Err(problems) => {
-                    let looks = trouble.filter(|(told, _)| *told == problems).map_or(0, |(_, looks)| looks);
-                    if looks.is_multiple_of(TELL_AGAIN) {
-                        tracing::warn!(%problems, "tokens cannot be read anew: those read before stay good until the files are in order");
-                    }
-                    trouble = Some((problems, looks + 1));
-                    continue;
-                }
-            }
-            trouble = None;
+        match self {
+            Access::Tokens(tokens) => tokens.follow().await,
+            Access::Own | Access::Open => std::future::pending().await,
         }
-    }
-
-    /// Takes what was read, if that is another. While one file is not in order all tokens stay as they were: a set half
-    /// old and half new is what nobody has written.
-    fn take(&self, read: Result<Arc<[Hash]>, Problems>) -> Result<bool, Problems> {
-        let (Access::Tokens { hashes, .. }, read) = (self, read?) else { return Ok(false) };
-        let mut known = hashes.write().unwrap_or_else(PoisonError::into_inner);
-        let is_another = *known != read;
-        *known = read;
-        Ok(is_another)
     }
 
     /// Whose request this is.
     fn caller(&self, headers: &HeaderMap, from: Option<IpAddr>) -> Result<Caller, DeniedReason> {
         let everyone = Caller { who: None, role: Role::Admin, from, note: Note::kept() };
-        let Access::Tokens { tokens, hashes } = self else {
+        let Access::Tokens(tokens) = self else {
             let note = if matches!(self, Access::Own) { Note::default() } else { everyone.note };
             return Ok(Caller { note, ..everyone });
         };
-        let given = bearer(headers)?;
-        let hash: Hash = Sha256::digest(given).into();
-        let hashes = hashes.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let same = |one: &Hash| one.iter().zip(&hash).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0;
-        // To the end, wherever it is found.
-        let found = tokens.iter().zip(hashes.iter()).fold(
-            None,
-            |found, (token, one)| {
-                if same(one) { Some(token) } else { found }
-            },
-        );
-        let token = found.ok_or(DeniedReason::UnknownToken)?;
+        let token = tokens.owner(bearer(headers)?).ok_or(DeniedReason::UnknownToken)?;
         Ok(Caller { who: Some(token.name.clone()), role: token.role, ..everyone })
     }
-}
-
-fn hashes(tokens: &[Token]) -> Result<Arc<[Hash]>, Problems> {
-    Ok(read_tokens(tokens)?.iter().map(|token| Sha256::digest(token.expose().as_bytes()).into()).collect())
 }
 
 /// The token of a request.
@@ -187,25 +133,25 @@ impl Caller {
     /// Who goes on record for a change: the token's name, and behind it in brackets who the caller says to be.
     ///
     /// # Errors
-    /// A text is too long.
+    /// A text is too long, or has control characters.
     pub(super) fn author(&self, by: Option<String>, reason: Option<String>) -> Answer<Author> {
         let reason = reason.map(|reason| text("/reason", reason)).transpose()?;
         self.note.reason(reason.as_deref());
-        let by = match (&self.who, by.filter(|by| Some(by.as_str()) != self.who.as_deref())) {
+        let by = by.map(|by| text("/by", by)).transpose()?;
+        self.note.by(by.as_deref());
+        let by = match (&self.who, by.filter(|by| Some(&**by) != self.who.as_deref())) {
             (None, by) => by,
-            (Some(who), None) => Some(who.to_string()),
+            (Some(who), None) => Some(who.clone()),
             (Some(who), Some(by)) => {
                 let bytes_max = TEXT_BYTES_MAX - who.len() - " ()".len();
                 if by.len() > bytes_max {
-                    return Err(field(
-                        "/by",
-                        format!("has {} bytes; at most {bytes_max} are taken", by.len()),
-                    ));
+                    let detail = format!("has {} bytes; at most {bytes_max} are taken", by.len());
+                    return Err(field("/by", detail));
                 }
-                Some(format!("{who} ({by})"))
+                Some(format!("{who} ({by})").into())
             }
         };
-        Ok(Author { by: by.map(|by| text("/by", by)).transpose()?, reason })
+        Ok(Author { by, reason })
     }
 }
 
@@ -307,53 +253,6 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_broken_keeps_all_tokens_as_they_were() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).expect("written");
-        let table = |name: &str| {
-            let path = dir.path().join(name).display().to_string();
-            format!("[[http.token]]\nname = \"{name}\"\nrole = \"viewer\"\ntoken_file = \"{path}\"\n")
-        };
-        let (ann, bob, new) = ("a".repeat(24), "b".repeat(24), "c".repeat(24));
-        write("ann", &ann);
-        write("bob", &bob);
-        write("toml", &(table("ann") + &table("bob")));
-        let sources = config::Sources { file: Some(dir.path().join("toml")), ..config::Sources::default() };
-        let config = config::load(sources).expect("in order").config;
-        let access = Access::new(&config).expect("in order");
-        let config::Access::Tokens(tokens) = &config.http.access else { panic!("no tokens") };
-        let good = |token: &str| {
-            let value = HeaderValue::try_from(format!("Bearer {token}")).expect("a header");
-            let caller = access.caller(&HeaderMap::from_iter([(AUTHORIZATION, value)]), None);
-            caller.ok().and_then(|caller| caller.who.map(|who| who.to_string()))
-        };
-        let again = || access.take(hashes(tokens)).map_err(|problems| problems.to_string());
-        assert_eq!(
-            (good(&ann).as_deref(), good(&bob).as_deref(), good(&new)),
-            (Some("ann"), Some("bob"), None)
-        );
-        assert_eq!(again(), Ok(false));
-        write("ann", &new);
-        for broken in ["", "short", "two words and no token at all", &new] {
-            write("bob", broken);
-            let told = again().expect_err("broken");
-            assert!(told.contains("http.token") && !told.contains(&new), "{told}");
-            assert_eq!(
-                (good(&ann).as_deref(), good(&bob).as_deref(), good(&new)),
-                (Some("ann"), Some("bob"), None)
-            );
-        }
-        std::fs::remove_file(dir.path().join("bob")).expect("removed");
-        assert!(again().is_err());
-        write("bob", &ann);
-        assert_eq!(again(), Ok(true));
-        assert_eq!(
-            (good(&new).as_deref(), good(&ann).as_deref(), good(&bob)),
-            (Some("ann"), Some("bob"), None)
-        );
-    }
-
-    #[test]
     fn nobody_signs_as_another() {
         let caller = |who: Option<&str>| Caller { who: who.map(Arc::from), ..Caller::nobody() };
         let by = |who, by: Option<&str>| {
@@ -364,9 +263,17 @@ mod tests {
         assert_eq!(by(Some("ci"), None), Ok(Some("ci".to_owned())));
         assert_eq!(by(Some("ci"), Some("ci")), Ok(Some("ci".to_owned())));
         assert_eq!(by(Some("ci"), Some("mia")), Ok(Some("ci (mia)".to_owned())));
-        assert_eq!(
-            by(Some("ci"), Some(&"m".repeat(TEXT_BYTES_MAX))).map_err(|no| no.code),
-            Err("invalid_field".to_owned())
+        for refused in
+            [&"m".repeat(TEXT_BYTES_MAX), "mia\n7  now  gate_set  all", "mia\u{1b}[2K", "mia\u{85}"]
+        {
+            let code = by(Some("ci"), Some(refused)).map_err(|no| no.code);
+            assert_eq!(code, Err("invalid_field".to_owned()), "{refused:?}");
+        }
+        let reason =
+            |text: &str| caller(None).author(None, Some(text.to_owned())).map(|author| author.reason);
+        assert_eq!(reason("it is 7\u{fc}r"), Ok(Some("it is 7\u{fc}r".into())));
+        assert!(
+            reason("two\nlines").expect_err("refused").detail.contains("/reason holds a control character")
         );
     }
 }

@@ -3,6 +3,7 @@
 //! Says who, from where, what, about what, why, and what came of it; never a payload, never a token. A request that is
 //! broken off has its line too, as nobody knows what came of it.
 
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::http::StatusCode;
@@ -24,6 +25,7 @@ pub(super) struct Note(Option<Arc<Mutex<Noted>>>);
 #[derive(Clone, Debug, Default)]
 struct Noted {
     about: Option<String>,
+    by: Option<String>,
     reason: Option<String>,
 }
 
@@ -40,6 +42,11 @@ impl Note {
     /// What is changed.
     pub(super) fn about(&self, what: impl Into<String>) {
         self.write(|noted| noted.about = Some(what.into()));
+    }
+
+    /// Who the caller says to be.
+    pub(super) fn by(&self, by: Option<&str>) {
+        self.write(|noted| noted.by = by.map(str::to_owned));
     }
 
     /// Why, in the caller's words.
@@ -68,31 +75,67 @@ pub(super) fn code_of(response: &Response) -> Option<&str> {
     response.extensions().get::<Code>().map(|Code(code)| code.as_str())
 }
 
-/// A request that is under way; its line is written when it ends, however that is.
+/// A request that is under way, or one event of it; its line is written when it ends, however that is.
 pub(super) struct Entry {
     caller: Caller,
-    verb: &'static str,
-    path: String,
+    verb: Cow<'static, str>,
+    /// What it is about until its note says more.
+    place: String,
     is_over: bool,
 }
 
 impl Entry {
+    /// A request.
     pub(super) fn begin(caller: &Caller, verb: &'static str, path: &str) -> Entry {
-        Entry { caller: caller.clone(), verb, path: path.to_owned(), is_over: false }
+        Entry { caller: caller.clone(), verb: verb.into(), place: path.to_owned(), is_over: false }
     }
 
-    /// It was answered.
+    /// One event of many in a request, which has a note of its own; `None` = nobody asks.
+    pub(super) fn of_line(caller: &Caller, number: usize) -> Option<Entry> {
+        let own = caller.note.is_kept().then(|| Caller { note: Note::kept(), ..caller.clone() });
+        own.map(|own| Entry::begin(&own, "task_batch", &format!("line {number}")))
+    }
+
+    /// What the event asks for, now that it was understood.
+    pub(super) fn is(&mut self, verb: &str, key: &TaskKey, reason: Option<&str>) {
+        self.verb = format!("task_{verb}").into();
+        self.caller.note.about(task(key));
+        self.caller.note.reason(reason);
+    }
+
+    /// The request was answered.
     pub(super) fn end(mut self, response: &Response) {
         self.write(Some((response.status(), code_of(response))));
+    }
+
+    /// The event was written, or refused.
+    pub(super) fn end_event(mut self, refused: Option<&Problem>) {
+        self.write(Some(match refused {
+            None => (StatusCode::ACCEPTED, None),
+            Some(problem) => (problem.status_code(), Some(problem.code.as_str())),
+        }));
     }
 
     fn write(&mut self, answer: Option<(StatusCode, Option<&str>)>) {
         self.is_over = true;
         let mut noted = Noted::default();
         self.caller.note.write(|found| noted = found.clone());
-        let Noted { about, reason } = noted;
-        let about = about.unwrap_or_else(|| self.path.clone());
-        line(&self.caller, self.verb, &about, reason.as_deref(), answer);
+        let Noted { about, by, reason } = noted;
+        let (caller, outcome) = (&self.caller, answer.map_or("unknown", |(status, _)| outcome(status)));
+        tracing::info!(
+            target: TARGET,
+            who = caller.who.as_deref(),
+            role = caller.who.as_ref().map(|_| caller.role.word()),
+            from = caller.from.map(tracing::field::display),
+            verb = &*self.verb,
+            about = about.as_ref().unwrap_or(&self.place),
+            by,
+            reason,
+            outcome,
+            status = answer.map(|(status, _)| status.as_u16()),
+            code = answer.and_then(|(_, code)| code),
+            "asked for a change"
+        );
     }
 }
 
@@ -102,46 +145,6 @@ impl Drop for Entry {
             self.write(None);
         }
     }
-}
-
-/// One event of many in a request.
-pub(super) fn event(
-    caller: &Caller,
-    verb: &str,
-    key: &TaskKey,
-    reason: Option<&str>,
-    answer: Result<StatusCode, &Problem>,
-) {
-    let answer = match answer {
-        Ok(status) => (status, None),
-        Err(problem) => (problem.status_code(), Some(problem.code.as_str())),
-    };
-    if caller.note.is_kept() {
-        line(caller, verb, &task(key), reason, Some(answer));
-    }
-}
-
-fn line(
-    caller: &Caller,
-    verb: &str,
-    about: &str,
-    reason: Option<&str>,
-    answer: Option<(StatusCode, Option<&str>)>,
-) {
-    let outcome = answer.map_or("unknown", |(status, _)| outcome(status));
-    tracing::info!(
-        target: TARGET,
-        who = caller.who.as_deref(),
-        role = caller.who.as_ref().map(|_| caller.role.word()),
-        from = caller.from.map(tracing::field::display),
-        verb,
-        about,
-        reason,
-        outcome,
-        status = answer.map(|(status, _)| status.as_u16()),
-        code = answer.and_then(|(_, code)| code),
-        "asked for a change"
-    );
 }
 
 /// `accepted` is on its way and not decided.

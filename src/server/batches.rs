@@ -17,6 +17,7 @@ use crate::model::{
     Batch, BatchFilter, BatchProgress, BatchVerb, Change, CloseReason, HandlerName, KnownBatch, QueueName,
     TaskId, TaskState, Wall,
 };
+use crate::wire::row::percent_encode;
 use crate::wire::time::{Round, format_duration_ms, format_time, parse_duration_ms, parse_time};
 
 use super::body::Body;
@@ -197,12 +198,12 @@ pub(super) async fn begin(
     let now = app.node.service().clock().now().wall;
     let author = app.caller.author(wanted.by.clone(), wanted.reason.clone())?;
     let batch = wanted.batch(now)?;
-    app.caller.note.about(format!("batch: {}", batch.verb.word()));
+    app.caller.note.about(format!("batch: {}", told(&batch)));
     expect_may(&app, &batch)?;
     let id = Asked::read(&headers)?.number().unwrap_or_else(|| uuid::Uuid::new_v4().as_u128());
     let change = Change::BatchBegun(batch.clone());
     let operation = app.node.service().gates().change_as(id, now, author, change).await?;
-    app.caller.note.about(format!("batch {}: {}", operation.number, batch.verb.word()));
+    app.caller.note.about(format!("batch {}: {}", operation.number, told(&batch)));
     // Under a key that was used before it is the one that began then.
     match &operation.change {
         Change::BatchBegun(begun) if begun.asks_the_same(&batch) => {
@@ -309,6 +310,34 @@ fn expect_may(app: &App, batch: &Batch) -> Answer<()> {
         }
         BatchVerb::Cancel | BatchVerb::Reschedule | BatchVerb::Redrive => Ok(()),
     }
+}
+
+/// What a batch does, as the audit log has it: `cancel queue=q from=… to=… dry_run`.
+fn told(batch: &Batch) -> String {
+    let BatchFilter { queue, id, handler, collection, state, died } = &batch.filter;
+    let filter = [
+        ("queue", queue.as_ref().map(QueueName::as_str)),
+        ("id", id.as_ref().map(TaskId::as_str)),
+        ("handler", handler.as_ref().map(HandlerName::as_str)),
+        ("collection", collection.as_deref()),
+        ("state", state.map(TaskState::word)),
+        ("died", died.map(CloseReason::word)),
+    ];
+    let mut line = batch.verb.word().to_owned();
+    if batch.filter.is_empty() {
+        line.push_str(" all");
+    }
+    for (word, value) in filter {
+        line.extend(value.map(|value| format!(" {word}={}", percent_encode(value))));
+    }
+    line.push_str(&format!(" from={} to={}", format_time(batch.from), format_time(batch.to)));
+    if batch.shift_ms != 0 {
+        line.push_str(&format!(" shift={}", shift_text(batch.shift_ms)));
+    }
+    if batch.dry_run {
+        line.push_str(" dry_run");
+    }
+    line
 }
 
 fn known(app: &App, id: u64) -> Answer<KnownBatch> {
@@ -499,6 +528,25 @@ mod tests {
         assert_eq!((all.to, all.rate, all.filter.is_empty()), (NOW, 100, true));
         let some = batch(r#"{"verb":"cancel","collection":"c"}"#).expect("a batch");
         assert_eq!((some.to, some.rate), (NOW.plus_ms(7 * DAY_MS), 1_000));
+    }
+
+    #[test]
+    fn the_audit_log_has_what_a_batch_goes_over() {
+        let told = |json: &str| told(&batch(json).expect("a batch"));
+        let times = "from=2030-03-16T17:46:40.000Z to=2030-03-24T17:46:40.000Z";
+        assert_eq!(
+            told(r#"{"verb":"cancel","queue":"q 1","id":"a","handler":"h","state":"parked","dry_run":true}"#),
+            format!("cancel queue=q%201 id=a handler=h state=parked {times} dry_run")
+        );
+        assert_eq!(
+            told(r#"{"verb":"reschedule","collection":"c","shift":"-30m"}"#),
+            format!("reschedule collection=c {times} shift=-30m")
+        );
+        assert_eq!(
+            told(r#"{"verb":"purge","died":"fatal"}"#),
+            "purge died=fatal from=2030-02-15T17:46:40.000Z to=2030-03-17T17:46:40.000Z"
+        );
+        assert!(told(r#"{"verb":"purge","all":true}"#).starts_with("purge all from="));
     }
 
     #[test]

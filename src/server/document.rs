@@ -3,6 +3,11 @@
 //! What all paths have in common is said here once: the errors that the layers around them give, and their media type.
 //! It is published as schemas/openapi.json, and served as it is published.
 
+use std::sync::LazyLock;
+
+use axum::http::HeaderName;
+use axum::http::header::CONTENT_TYPE;
+use bytes::Bytes;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{Content, Ref, RefOr, Response};
 use utoipa::{Modify, OpenApi};
@@ -124,9 +129,14 @@ impl Modify for Roles {
     }
 }
 
-/// `/openapi.json`.
-pub(super) async fn served() -> axum::Json<utoipa::openapi::OpenApi> {
-    axum::Json(Document::openapi())
+/// `/openapi.json`, made once: whoever asks need not have a token.
+pub(super) async fn served() -> ([(HeaderName, &'static str); 1], Bytes) {
+    static SERVED: LazyLock<Bytes> = LazyLock::new(|| {
+        serde_json::to_vec(&Document::openapi())
+            .expect("the document has text keys and is written to memory")
+            .into()
+    });
+    ([(CONTENT_TYPE, "application/json")], SERVED.clone())
 }
 
 #[cfg(test)]

@@ -190,7 +190,7 @@ pub(super) async fn set(app: App, _: NoParams, Body(body): Body) -> Answer<Json<
         target(&app, wanted.all, [wanted.handler, wanted.queue, wanted.collection], true)?,
         name(wanted.name)?,
     );
-    expect_may(&app, &target, &name)?;
+    app.caller.note.about(told(&target, &name));
     let action = match wanted.action.as_deref() {
         None => GateAction::Pause,
         Some(word) => GateAction::from_word(word)
@@ -206,6 +206,8 @@ pub(super) async fn set(app: App, _: NoParams, Body(body): Body) -> Answer<Json<
         blackout: blackout.map_err(|why| field("/blackout", why.to_string()))?,
     };
     let author = app.caller.author(wanted.by, wanted.reason)?;
+    app.caller.note.about(told_whole(&gate));
+    expect_may(&app, &gate.target)?;
     change(&app, now, author, Change::GateSet(gate)).await
 }
 
@@ -217,8 +219,10 @@ pub(super) async fn clear(app: App, _: NoParams, Body(body): Body) -> Answer<Jso
     // A handler may have gone since its gate was set.
     let target = target(&app, wanted.all, [wanted.handler, wanted.queue, wanted.collection], false)?;
     let name = name(wanted.name)?;
-    expect_may(&app, &target, &name)?;
-    clear_one(&app, target, name, app.caller.author(wanted.by, wanted.reason)?).await
+    app.caller.note.about(told(&target, &name));
+    let author = app.caller.author(wanted.by, wanted.reason)?;
+    expect_may(&app, &target)?;
+    clear_one(&app, target, name, author).await
 }
 
 /// Pause a queue: a gate on it, named `manual`.
@@ -380,12 +384,27 @@ fn target(app: &App, all: bool, named: [Option<String>; 3], is_new: bool) -> Ans
 }
 
 /// A gate on everything stops or starts the whole installation.
-fn expect_may(app: &App, target: &Target, name: &str) -> Answer<()> {
-    app.caller.note.about(format!("gate {name} on {target}"));
+fn expect_may(app: &App, target: &Target) -> Answer<()> {
     match target {
         Target::All => app.caller.expect(Role::Admin, "A gate on everything"),
         Target::Handler(_) | Target::Queue(_) | Target::Collection(_) => Ok(()),
     }
+}
+
+/// A gate, as the audit log names it.
+fn told(target: &Target, name: &str) -> String {
+    format!("gate {name} on {target}")
+}
+
+/// The same with what it does: `gate manual on queue q: drop abort_running until=…`.
+fn told_whole(gate: &Gate) -> String {
+    let mut line = format!("{}: {}", told(&gate.target, &gate.name), gate.action.word());
+    if gate.abort_running {
+        line.push_str(" abort_running");
+    }
+    line.extend(gate.until.map(|until| format!(" until={}", format_time(until))));
+    line.extend(gate.blackout.as_ref().map(|rule| format!(" blackout={:?}", blackout::format(rule))));
+    line
 }
 
 pub(super) fn made<T>(pointer: &str, name: Result<T, NameError>) -> Answer<T> {
@@ -400,6 +419,10 @@ fn name(given: Option<String>) -> Answer<Arc<str>> {
 pub(super) fn text(pointer: &str, text: String) -> Answer<Arc<str>> {
     if text.len() > TEXT_BYTES_MAX {
         return Err(field(pointer, format!("has {} bytes; at most {TEXT_BYTES_MAX} are taken", text.len())));
+    }
+    // It is shown on lines, which it must not add to.
+    if text.contains(char::is_control) {
+        return Err(field(pointer, NameError::ControlCharacter.to_string()));
     }
     Ok(Arc::from(text))
 }
@@ -437,6 +460,30 @@ mod tests {
             assert_eq!(until(now, at, length).expect_err("refused").code, "invalid_field");
         }
         assert!(until(now, Some("2030-01-01T00:00:00Z"), Some("1s")).is_err());
+    }
+
+    #[test]
+    fn the_audit_log_has_what_a_gate_does() {
+        let mut gate = Gate::pause(Target::All, Arc::from(MANUAL));
+        assert_eq!(told_whole(&gate), "gate manual on all: pause");
+        gate.action = GateAction::Drop;
+        gate.abort_running = true;
+        gate.until = Some(Wall(1_900_000_000_000));
+        gate.blackout = Some(blackout::parse("mon-fri 22:00-06:00 Europe/Berlin").expect("a blackout"));
+        let blackout = "\"mon,tue,wed,thu,fri 22:00-06:00 Europe/Berlin\"";
+        assert_eq!(
+            told_whole(&gate),
+            format!(
+                "gate manual on all: drop abort_running until=2030-03-17T17:46:40.000Z blackout={blackout}"
+            )
+        );
+    }
+
+    #[test]
+    fn a_name_has_no_control_characters() {
+        assert_eq!(name(Some("nightly run".to_owned())), Ok("nightly run".into()));
+        let refused = name(Some("x\n9  now  gate_set  all".to_owned())).expect_err("refused");
+        assert_eq!((&*refused.code, &*refused.detail), ("invalid_field", "/name holds a control character."));
     }
 
     #[test]

@@ -170,6 +170,9 @@ async fn get(app: &App, advertise: &str, uri: &Uri, headers: &HeaderMap) -> Resu
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     let mut request = app.http.get(format!("{}{path}", advertise.trim_end_matches('/'))).header(HOP, "1");
     if let Some(token) = headers.get(AUTHORIZATION) {
+        let mut token = token.clone();
+        // Nothing that shows a request shows it.
+        token.set_sensitive(true);
         request = request.header(AUTHORIZATION, token);
     }
     let mut answer = request.send().await.map_err(|error| error.to_string())?;

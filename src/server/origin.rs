@@ -53,12 +53,10 @@ fn expect_own(http: &Http, host: Option<&str>, origin: Option<&str>) -> Result<(
 fn is_own(http: &Http, host: &str) -> bool {
     let Ok(authority) = host.parse::<Authority>() else { return false };
     let name = authority.host().trim_start_matches('[').trim_end_matches(']');
-    let advertised = http.advertise.split_once("://").map_or(http.advertise.as_str(), |(_, rest)| rest);
-    let advertised = advertised.split('/').next().and_then(|rest| rest.parse::<Authority>().ok());
     let same = |other: &str| name.eq_ignore_ascii_case(other);
     name.parse::<IpAddr>().is_ok()
         || same("localhost")
-        || advertised.is_some_and(|advertised| same(advertised.host()))
+        || http.advertised_host().is_some_and(|host| same(&host))
         || http.hosts.iter().any(|host| same(host))
 }
 

@@ -84,7 +84,7 @@ pub(super) async fn batch(app: App, _: NoParams, headers: HeaderMap, Lines(body)
     }
     app.caller.note.about(format!("{} events", lines.len()));
     let numbered = lines.into_iter().zip(1..);
-    let sends = stream::iter(numbered).map(|(line, number)| send_one(&app, line, asked.of_line(number)));
+    let sends = stream::iter(numbered).map(|(line, number)| send_one(&app, line, number, asked));
     // All are written before any is waited for: a wait holds up no line behind it.
     let sent: Vec<Answer<Sent>> = sends.buffered(limits::BATCH_IN_FLIGHT_MAX).collect().await;
     let until = wait_until(&headers);
@@ -104,13 +104,22 @@ pub(super) async fn batch(app: App, _: NoParams, headers: HeaderMap, Lines(body)
     Ok(([(CONTENT_TYPE, "application/x-ndjson")], text).into_response())
 }
 
-/// Sends one event of many, which has a line of its own in the audit log.
-async fn send_one(app: &App, line: Bytes, asked: Asked<'_>) -> Answer<Sent> {
-    let ready = ready(app, line, asked)?;
-    let (key, verb, reason) = (ready.key.clone(), format!("task_{}", ready.verb), ready.reason.clone());
-    let sent = send(app, ready).await;
-    let answer = sent.as_ref().map(|_| StatusCode::ACCEPTED);
-    audit::event(&app.caller, &verb, &key, reason.as_deref(), answer);
+/// Sends one event of many, which has a line of its own in the audit log: also if the request is broken off meanwhile,
+/// since the event may be written all the same.
+async fn send_one(app: &App, line: Bytes, number: usize, asked: Asked<'_>) -> Answer<Sent> {
+    let mut entry = audit::Entry::of_line(&app.caller, number);
+    let sent = match ready(app, line, asked.of_line(number)) {
+        Err(problem) => Err(problem),
+        Ok(ready) => {
+            if let Some(entry) = &mut entry {
+                entry.is(ready.verb, &ready.key, ready.reason.as_deref());
+            }
+            send(app, ready).await
+        }
+    };
+    if let Some(entry) = entry {
+        entry.end_event(sent.as_ref().err());
+    }
     sent
 }
 
@@ -328,4 +337,91 @@ async fn written(app: &App, event: Bytes, headers: &HeaderMap) -> Answer<Respons
     let sent = send(app, ready).await?;
     let (status, accepted) = answer(app, sent, wait_until(headers)).await?;
     Ok((status, Json(accepted)).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::{Arc, Mutex, PoisonError};
+
+    use futures::FutureExt as _;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::config::{Config, Role};
+    use crate::model::{QueueName, TaskId};
+    use crate::node::Node;
+    use crate::server::access::Caller;
+    use crate::server::hop;
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Log {
+        fn audited(&self) -> Vec<String> {
+            let bytes = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let text = String::from_utf8(bytes).expect("UTF-8");
+            let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+            let audited = lines.filter(|line| line["target"] == "dueline::audit");
+            let said = |line: Value| {
+                let field = |name: &str| line[name].as_str().unwrap_or("-").to_owned();
+                ["who", "verb", "about", "reason", "outcome"].map(field).join(" | ")
+            };
+            audited.map(said).collect()
+        }
+    }
+
+    // On one thread, whose log this is.
+    #[tokio::test]
+    async fn an_event_whose_request_is_broken_off_is_in_the_audit_log_and_may_be_written() {
+        let log = Log::default();
+        let writer = log.clone();
+        let lines = tracing_subscriber::fmt().json().flatten_event(true);
+        let _logged = tracing::subscriber::set_default(lines.with_writer(move || writer.clone()).finish());
+        let dir = tempfile::tempdir().expect("a folder");
+        let address = "127.0.0.1:0".parse().expect("an address");
+        let node = Node::builder(Config::dev(dir.path(), address)).start().await.expect("a node");
+        let caller = Caller {
+            who: Some("otto".into()),
+            role: Role::Operator,
+            note: audit::Note::kept(),
+            ..Caller::nobody()
+        };
+        let app = App { node: node.clone(), http: hop::client(), caller };
+        let headers = HeaderMap::new();
+        let asked = Asked::read(&headers).expect("no headers");
+        let mut expected = Vec::new();
+        // A send that is over at the first look would be no broken-off one: the next is tried.
+        let broken_off = (1..=100).find(|number| {
+            let line =
+                format!(r#"{{"queue":"q","id":"t{number}","delay":"1h","handler":"log","reason":"why"}}"#);
+            let is_over = send_one(&app, line.into(), *number, asked).now_or_never().is_some();
+            let outcome = if is_over { "accepted" } else { "unknown" };
+            expected.push(format!("otto | task_schedule | task q/t{number} | why | {outcome}"));
+            !is_over
+        });
+        let number = broken_off.expect("a send under way");
+        assert_eq!(log.audited(), expected);
+        // First in, first out: what was asked for before was written.
+        node.producer().flush(10_000).await;
+        let queue = QueueName::new("q").expect("a name");
+        let key = TaskKey { queue, id: TaskId::new(&format!("t{number}")).expect("a name") };
+        let decided = async {
+            while find(&app, &key).await.is_err() {
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(30), decided).await.expect("it was written");
+        node.stop().await;
+    }
 }

@@ -252,6 +252,18 @@ async fn a_token_follows_another_without_a_restart() {
     until("the new token is good", good(new)).await;
     assert_eq!(guarded.get(Some(old), "/v1/gates").await, 401);
     assert_eq!(guarded.get(Some(token("otto2")), "/v1/gates").await, 200);
+    // While one file is none, another token is taken away and a third replaced.
+    let newer = "anna-has-a-new-token-now-0123";
+    std::fs::write(guarded.file("vera"), "no token").expect("written");
+    std::fs::remove_file(guarded.file("otto2")).expect("removed");
+    write(&guarded.file("anna"), newer);
+    until("the newer token is good", good(newer)).await;
+    for gone in ["otto2", "anna"] {
+        assert_eq!(guarded.get(Some(token(gone)), "/v1/gates").await, 401, "{gone}");
+    }
+    for stays in [new, token("vera")] {
+        assert_eq!(guarded.get(Some(stays), "/v1/gates").await, 200, "{stays}");
+    }
     guarded.node.stop().await;
 }
 
@@ -338,17 +350,30 @@ async fn the_audit_log_says_who_asked_what_and_nothing_secret() {
     guarded.post(token("vera"), "/v1/tasks/q/a/cancel", json!({"reason": "no"})).await;
     guarded.post(token("otto2"), "/v1/tasks/q%201/a/cancel", json!({"reason": "late"})).await;
     guarded.post(token("otto"), "/v1/gates", json!({"handler": "log", "by": "anna", "reason": "42"})).await;
-    guarded.post(token("otto"), "/v1/batches", json!({"verb": "purge", "all": true})).await;
+    let gate = json!({"all": true, "action": "drop", "abort_running": true, "until": "2030-01-01T00:00:00Z"});
+    guarded.post(token("otto"), "/v1/gates", gate).await;
+    let times = json!({"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"});
+    let batch = |more: Value| {
+        let mut body = times.clone();
+        body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        body
+    };
+    guarded.post(token("otto"), "/v1/batches", batch(json!({"verb": "purge", "all": true}))).await;
+    let dry = json!({"verb": "cancel", "queue": "q 1", "handler": "log", "dry_run": true, "by": "mia"});
+    guarded.post(token("otto"), "/v1/batches", batch(dry)).await;
     guarded.post(token("otto"), "/v1/tasks", json!({"handler": "nobody", "payload": payload})).await;
-    let many =
-        format!("{task}\n{{\"type\":\"cancel\",\"queue\":\"q\",\"id\":\"b\",\"reason\":\"x\"}}\nnonsense\n");
+    let many = format!(
+        "{task}\n{{\"type\":\"cancel\",\"queue\":\"q\",\"id\":\"b\",\"reason\":\"x\"}}\nnonsense\n{{\"handler\":\"nobody\"}}\n"
+    );
     let batch = guarded.http.post(format!("http://{}/v1/tasks:batch", guarded.address));
     let batch = batch.bearer_auth(token("anna")).header("content-type", "application/x-ndjson").body(many);
     assert_eq!(batch.send().await.expect("an answer").status(), 200);
     guarded.get(Some(token("vera")), "/v1/tasks").await;
     let operations = guarded.ask(Some(token("vera")), Method::GET, "/v1/operations", &Value::Null).await;
     let operations: Value = operations.json().await.expect("JSON");
-    assert_eq!(operations["operations"][0]["by"], "otto (anna)", "{operations}");
+    assert_eq!(operations["operations"][0]["by"], "otto (mia)", "{operations}");
+    let begun = operations["operations"][0]["number"].clone();
+    assert_eq!(operations["operations"][1]["by"], "otto (anna)", "{operations}");
     guarded.node.stop().await;
 
     let text = String::from_utf8(lines.0.lock().expect("not poisoned").clone()).expect("UTF-8");
@@ -359,20 +384,30 @@ async fn the_audit_log_says_who_asked_what_and_nothing_secret() {
     let audited: Vec<Value> = lines.filter(|line| line["target"] == "dueline::audit").collect();
     let said = |line: &Value| {
         let field = |name: &str| line[name].as_str().unwrap_or("-").to_owned();
-        ["who", "verb", "about", "reason", "outcome", "code"].map(field).join(" | ")
+        ["who", "by", "verb", "about", "reason", "outcome", "code"].map(field).join(" | ")
     };
+    let day = "from=2026-01-01T00:00:00.000Z to=2026-01-02T00:00:00.000Z";
+    let mut told: Vec<String> = audited.iter().map(said).collect();
+    // Those of a batch are written as they end.
+    told[8..12].sort();
     assert_eq!(
-        audited.iter().map(said).collect::<Vec<_>>(),
+        told,
         [
-            "otto | task_schedule | task q%201/a | because | accepted | -",
-            "vera | task_cancel | /v1/tasks/q/a/cancel | - | denied | forbidden",
-            "otto | task_cancel | task q%201/a | late | accepted | -",
-            "otto | gate_set | gate manual on handler log | 42 | done | -",
-            "otto | batch_begin | batch: purge | - | denied | forbidden",
-            "otto | task_schedule | /v1/tasks | - | refused | unknown_handler",
-            "anna | task_schedule | task q%201/a | because | accepted | -",
-            "anna | task_cancel | task q/b | x | accepted | -",
-            "anna | task_batch | 3 events | - | done | -",
+            "otto | - | task_schedule | task q%201/a | because | accepted | -",
+            "vera | - | task_cancel | /v1/tasks/q/a/cancel | - | denied | forbidden",
+            "otto | - | task_cancel | task q%201/a | late | accepted | -",
+            "otto | anna | gate_set | gate manual on handler log: pause | 42 | done | -",
+            "otto | - | gate_set | gate manual on all: drop abort_running until=2030-01-01T00:00:00.000Z | - | denied | forbidden",
+            &format!("otto | - | batch_begin | batch: purge all {day} | - | denied | forbidden"),
+            &format!(
+                "otto | mia | batch_begin | batch {begun}: cancel queue=q%201 handler=log {day} dry_run | - | accepted | -"
+            ),
+            "otto | - | task_schedule | /v1/tasks | - | refused | unknown_handler",
+            "anna | - | task_batch | line 3 | - | refused | not_json",
+            "anna | - | task_batch | line 4 | - | refused | unknown_handler",
+            "anna | - | task_cancel | task q/b | x | accepted | -",
+            "anna | - | task_schedule | task q%201/a | because | accepted | -",
+            "anna | - | task_batch | 4 events | - | done | -",
         ]
     );
     for line in audited {

@@ -131,6 +131,21 @@ fn where_others_reach_it_serve_asks_for_tokens_or_for_a_word() {
     let told = refused.expect_err("refused");
     assert!(told.starts_with("http.access is not set") && told.contains("http.access = \"open\""), "{told}");
     assert!(checked("listen = \"[::]:7420\"").0.is_err());
+    for (named, words) in [
+        ("hosts = [\"dueline.example\"]", "http.hosts has \"dueline.example\""),
+        ("hosts = [\"localhost\", \"10.0.0.7\"]", "http.hosts has \"10.0.0.7\""),
+        ("advertise = \"https://dueline.example/d\"", "http.advertise names \"dueline.example\""),
+        ("advertise = \"http://[fd00::7]:7420\"", "http.advertise names \"fd00::7\""),
+    ] {
+        let told = checked(named).0.expect_err(named);
+        assert!(told.contains(words) && told.contains("http.access = \"open\""), "{named}: {told}");
+        assert_eq!(checked(&format!("{named}\naccess = \"open\"")).0, Ok(()), "{named}");
+    }
+    for own in
+        ["hosts = [\"LocalHost\"]", "advertise = \"http://localhost:7420\"", "advertise = \"http://[::1]:1\""]
+    {
+        assert_eq!(checked(own).0, Ok(()), "{own}");
+    }
     for loopback in ["127.0.0.1:7420", "127.0.0.9:1", "[::1]:7420"] {
         let (taken, doubts) = checked(&format!("listen = \"{loopback}\""));
         assert!(taken.is_ok() && doubts.len() == 1 && doubts[0].contains("may do everything"), "{doubts:?}");
@@ -160,7 +175,8 @@ fn a_file_that_is_not_there_or_open_to_all_is_doubted() {
     let mode = |mode| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).expect("set");
     mode(0o604);
     assert!(
-        config.doubts()[0].contains("is open to every user of this machine: chmod o= "),
+        config.doubts()[0]
+            .contains("is open to every user of this machine: give it to the group of serve, then chmod o= "),
         "{:?}",
         config.doubts()
     );
