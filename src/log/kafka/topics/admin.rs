@@ -1,6 +1,6 @@
 //! Creation of the planned topics, and their end.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::config::FromClientConfigAndContext;
@@ -8,12 +8,17 @@ use rdkafka::types::RDKafkaErrorCode;
 
 use super::super::context::Plain;
 use super::super::error;
+use super::super::facts;
 use super::super::options::Options;
 use super::Plan;
 use crate::log::Error;
 
 /// Longest time that the cluster may take to answer.
 pub(in crate::log::kafka) const ADMIN_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Topics that were made are waited for so long.
+const SHOWN_WITHIN: Duration = Duration::from_secs(5);
+const SHOWN_AGAIN: Duration = Duration::from_millis(50);
 
 pub(in crate::log::kafka) fn client(options: &Options) -> Result<AdminClient<Plain>, Error> {
     options.check()?;
@@ -52,7 +57,21 @@ pub async fn create(options: &Options, plan: &Plan) -> Result<Vec<String>, Error
             Err((name, code)) => return Err(Error::Refused(format!("topic {name}: {code}"))),
         }
     }
+    shown(options, &created).await;
     Ok(created)
+}
+
+/// Brokers show a topic a moment after it was made: a start right then would be told that there is none.
+async fn shown(options: &Options, names: &[String]) {
+    let until = Instant::now() + SHOWN_WITHIN;
+    while !names.is_empty() && Instant::now() < until {
+        match facts::read(options, names).await {
+            Ok(facts) if names.iter().all(|name| facts.topics.contains_key(name)) => return,
+            Ok(_) => tokio::time::sleep(SHOWN_AGAIN).await,
+            // Who may make topics need not be allowed to ask for them.
+            Err(_) => return,
+        }
+    }
 }
 
 /// Deletes the planned topics with everything in them: for benches and tests, which make their own.
