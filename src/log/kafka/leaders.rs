@@ -144,10 +144,10 @@ impl Asking {
     fn check(&self, positions: &Positions) -> Checked {
         let shards: Vec<Shard> = positions.iter().map(|(shard, _)| *shard).collect();
         let offsets = self.ask(&shards, Upto::High)?;
-        let held = offsets.held.into_iter().filter_map(|(partition, held)| {
-            let (first, next) = held.ok()?;
-            Some((Shard(u32::try_from(partition).ok()?), (unsigned(first), unsigned(next))))
-        });
+        let held = offsets
+            .held
+            .into_iter()
+            .filter_map(|(partition, held)| Some((Shard(u32::try_from(partition).ok()?), held.ok()?)));
         Ok(held.collect())
     }
 
@@ -195,9 +195,5 @@ fn end_of(offsets: &Offsets, shard: Shard) -> Result<End, Error> {
         None => return Err(Error::Unavailable(format!("no leader answered for shard {}", shard.0))),
     };
     let topic_id = offsets.topic_id.clone().map_err(|code| Error::Unavailable(code.to_string()))?;
-    Ok(End { first: unsigned(first), next: unsigned(next), topic_id })
-}
-
-fn unsigned(offset: i64) -> u64 {
-    u64::try_from(offset).unwrap_or(0)
+    Ok(End { first, next, topic_id })
 }

@@ -12,8 +12,8 @@ use super::queue::{Asking, Event, Queue, check};
 
 /// What was asked in one go about partitions of one topic.
 pub(in crate::log::kafka) struct Offsets {
-    /// First and next offset of each partition answered, or why not.
-    pub(in crate::log::kafka) held: BTreeMap<i32, Result<(i64, i64), RDKafkaErrorCode>>,
+    /// First and next offset of each partition, or why its leader did not tell.
+    pub(in crate::log::kafka) held: BTreeMap<i32, Result<(u64, u64), RDKafkaErrorCode>>,
     /// Identity of the topic; empty when the brokers have none.
     pub(in crate::log::kafka) topic_id: Result<String, RDKafkaErrorCode>,
 }
@@ -132,7 +132,7 @@ fn describe(queue: &Queue, asking: &Asking, topic: &CStr) {
 
 impl Event {
     /// The offsets of an answer to ListOffsets.
-    fn listed(&self) -> Result<BTreeMap<i32, Result<i64, RDKafkaErrorCode>>, RDKafkaErrorCode> {
+    fn listed(&self) -> Result<BTreeMap<i32, Result<u64, RDKafkaErrorCode>>, RDKafkaErrorCode> {
         self.check()?;
         let mut offsets = BTreeMap::new();
         // SAFETY: the array and its elements belong to the event, which is alive.
@@ -145,11 +145,7 @@ impl Event {
             let infos = rd::rd_kafka_ListOffsets_result_infos(result, &mut count);
             for index in 0..count {
                 let entry = rd::rd_kafka_ListOffsetsResultInfo_topic_partition(*infos.add(index));
-                let offset = match RDKafkaErrorCode::from((*entry).err) {
-                    RDKafkaErrorCode::NoError => Ok((*entry).offset),
-                    code => Err(code),
-                };
-                offsets.insert((*entry).partition, offset);
+                offsets.insert((*entry).partition, told((*entry).err, (*entry).offset));
             }
         }
         Ok(offsets)
@@ -179,6 +175,15 @@ impl Event {
     }
 }
 
+/// The offset that a leader told. When one leader of several did not answer, librdkafka gives its partitions no error and
+/// the offset "invalid", a negative number.
+fn told(code: rd::rd_kafka_resp_err_t, offset: i64) -> Result<u64, RDKafkaErrorCode> {
+    match RDKafkaErrorCode::from(code) {
+        RDKafkaErrorCode::NoError => u64::try_from(offset).map_err(|_| RDKafkaErrorCode::OperationTimedOut),
+        code => Err(code),
+    }
+}
+
 /// Brokers before 2.8 give the zero id.
 unsafe fn no_id(id: *const rd::rd_kafka_Uuid_t) -> bool {
     // SAFETY: the caller's id is alive.
@@ -186,3 +191,6 @@ unsafe fn no_id(id: *const rd::rd_kafka_Uuid_t) -> bool {
         rd::rd_kafka_Uuid_most_significant_bits(id) == 0 && rd::rd_kafka_Uuid_least_significant_bits(id) == 0
     }
 }
+
+#[cfg(test)]
+mod tests;
