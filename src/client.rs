@@ -11,7 +11,7 @@
 //! let client = Client::new(producer, 64);
 //! let notify = Schedule::new("notify").queue("incident-42").id("notify-1").delay(Duration::from_secs(600));
 //! let written = client.schedule(notify.payload(&serde_json::json!({"user": 7}))?).await?;
-//! println!("{} at offset {}", written.id, written.offset);
+//! println!("{} in partition {}", written.id, written.partition);
 //! # Ok(()) }
 //! ```
 
@@ -57,8 +57,8 @@ pub struct Written {
     pub id: TaskId,
     /// Where it was written.
     pub partition: u32,
-    /// Its offset there.
-    pub offset: u64,
+    /// Its offset there; `None` when a broker had it from an earlier try and does not say any more where.
+    pub offset: Option<u64>,
 }
 
 /// Writes schedule events. Clones share the producer.
@@ -331,7 +331,7 @@ mod tests {
             let mut records = self.0.lock().expect("not poisoned");
             let partition = message.partition.expect("the client chooses the partition");
             records.push(message);
-            let written = Written { partition, offset: records.len() as u64 - 1 };
+            let written = Written { partition, offset: Some(records.len() as u64 - 1) };
             Box::pin(async move { Ok::<_, log::Error>(written) })
         }
 
@@ -360,7 +360,7 @@ mod tests {
         let written = client.schedule(task.payload(&[1, 2]).expect("JSON")).await.expect("written");
         let home = home_shard(&QueueName::new("incident-42").expect("a name"), 64).0;
         assert_eq!((written.queue.as_str(), written.id.as_str()), ("incident-42", "notify-1"));
-        assert_eq!((written.partition, written.offset), (home, 0));
+        assert_eq!((written.partition, written.offset), (home, Some(0)));
         let (message, value) = last(&records);
         assert_eq!((message.target, message.partition), (Target::Topic(Topic::Schedule), Some(home)));
         assert_eq!(message.key.as_deref(), Some(b"incident-42".as_slice()));

@@ -137,8 +137,8 @@ pub struct Message {
 pub struct Written {
     /// The partition.
     pub partition: u32,
-    /// The offset.
-    pub offset: u64,
+    /// The offset; `None` when a broker had the record from an earlier try and does not say any more where.
+    pub offset: Option<u64>,
 }
 
 /// What a shard's partition holds.

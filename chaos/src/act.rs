@@ -16,6 +16,7 @@ use crate::takeover;
 use dueline::testing::rng::Rng;
 
 mod places;
+mod ways;
 
 pub(crate) use places::MEANWHILE_QUEUE;
 
@@ -63,13 +64,20 @@ pub(crate) async fn all(stage: &mut Stage<'_>, plan: &Plan, ledger: &Path, done:
             Step::LoseDc { dc, whole, further, for_ms, .. } => {
                 places::lose_dc(stage, dc, *whole, further.as_deref(), *for_ms).await?;
             }
-            Step::LoseServers { names, frozen, for_ms, .. } => {
-                places::lose_servers(stage, names, *frozen, *for_ms).await?;
+            Step::LoseServers { names, how, for_ms, .. } => {
+                places::lose_servers(stage, names, *how, *for_ms).await?;
             }
             Step::Wire { from, to, how, for_ms, .. } => {
                 places::wire(stage, (from, to), *how, *for_ms).await?;
             }
             Step::Restart { name, .. } => places::restart(stage, name).await?,
+            Step::FillDisk { name, for_ms, .. } => ways::fill_disk(stage, name, *for_ms).await?,
+            Step::WipeNode { name, for_ms, .. } => ways::wipe_node(stage, name, *for_ms).await?,
+            Step::MoveOffsets { to, .. } => ways::move_offsets(stage, *to).await?,
+            Step::Handlers { mood, for_ms, .. } => ways::handlers(stage, *mood, *for_ms).await,
+            Step::StepClock { victim, by_ms, for_ms, .. } => {
+                ways::step_clock(stage, victim, *by_ms, *for_ms).await?;
+            }
             Step::LoseAll { tasks, due_ms, down_ms, .. } => {
                 let mut dice = Rng::of_stream(stage.options.seed, LOSSES + 1_000 * u64::from(number));
                 let loss = Loss { round: number, tasks: *tasks, due_ms: *due_ms, down_ms: *down_ms };

@@ -86,7 +86,7 @@ impl Said {
 
 /// Makes the cluster, runs all cases, and prints the table.
 pub(crate) fn run(args: &Args) -> Result<bool> {
-    let program = site::program(args.dueline.as_deref())?;
+    let program = site::program(args.dueline.as_deref(), false)?;
     let cluster = Arc::new(Cluster::up()?);
     network::entered(cluster.home.clone())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("a runtime")?;

@@ -33,6 +33,8 @@ pub(crate) struct Start<'a> {
     pub(crate) config: &'a Path,
     pub(crate) log: &'a Path,
     pub(crate) network: Option<Network>,
+    /// Variables of its environment beside this program's own.
+    pub(crate) env: &'a [(&'static str, OsString)],
 }
 
 impl Instance {
@@ -41,6 +43,7 @@ impl Instance {
         let output = File::options().create(true).append(true).open(start.log).context("a log file")?;
         let child = command(&start)
             .env("DUELINE_CONFIG", start.config)
+            .envs(start.env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
             .stderr(output)

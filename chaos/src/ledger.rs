@@ -31,7 +31,8 @@ enum State {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ack {
     pub(crate) shard: u32,
-    pub(crate) offset: u64,
+    /// None when it had the record from an earlier try and does not say any more where.
+    pub(crate) offset: Option<u64>,
     pub(crate) appended: Option<i64>,
 }
 
@@ -74,7 +75,7 @@ impl Sent {
         let mut entries = self.lock();
         let Some(entry) = entries.get_mut(number) else { return };
         entry.asked.shard = Some(ack.shard);
-        entry.asked.offset = Some(ack.offset);
+        entry.asked.offset = ack.offset;
         entry.asked.appended = ack.appended.unwrap_or(entry.asked.appended);
         entry.asked.acked = clock::wall_ms();
         entry.state = State::Acked;

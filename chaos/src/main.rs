@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum as _};
 
 mod act;
 mod bounds;
@@ -18,10 +18,12 @@ mod course;
 mod doctor;
 mod enter;
 mod event;
+mod faketime;
 mod instance;
 mod ledger;
 mod load;
 mod network;
+mod offsets;
 mod page;
 mod plan;
 mod producer;
@@ -86,7 +88,7 @@ fn perform(task: Task) -> Result<bool> {
         Task::Enter(args) => enter::run(args).map(|()| true),
         Task::Check { files, known_ms } => report::check(&files, known_ms),
         Task::List => {
-            for scenario in plan::Scenario::ALL {
+            for scenario in plan::Scenario::value_variants() {
                 say::data(format_args!("{:<16} {}", scenario.word(), scenario.about()))?;
             }
             Ok(true)

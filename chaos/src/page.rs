@@ -39,7 +39,8 @@ const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:1100px;ma
 h1{font-size:1.5em}h2{font-size:1.15em;margin-top:2em}table{border-collapse:collapse}\
 td,th{padding:.2em .9em .2em 0;text-align:left;vertical-align:top}td.n{text-align:right;font-variant-numeric:tabular-nums}\
 .good{color:#0a7d33}.bad{color:#b3261e}svg{width:100%;height:auto}pre{white-space:pre-wrap;font-size:.85em}\
-p.note{color:#5b6773;font-size:.9em}";
+p.note{color:#5b6773;font-size:.9em}\
+p.legend{margin:.3em 0;font-size:.9em}p.legend span{margin-right:1.4em}p.legend i{display:inline-block;width:1.1em;height:.7em;margin-right:.4em}";
 
 impl Page<'_> {
     pub(crate) fn html(&self) -> Result<String> {
@@ -154,53 +155,4 @@ fn escaped(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use dueline::testing::history::History;
-
-    use super::*;
-
-    #[test]
-    fn a_page_tells_of_everything_and_shows_no_markup_of_others() {
-        let course = Course::of(&History::default(), 0, Vec::new(), 20_000);
-        let duplicates = BTreeMap::from([("failed", 3)]);
-        let page = Page {
-            title: "dc-loss <seed 1>".to_owned(),
-            clean: false,
-            run: vec![("commit", "abc".to_owned())],
-            plan: vec!["lose dc1".to_owned()],
-            places: BTreeMap::from([("i-1".to_owned(), "dc1")]),
-            course: &course,
-            recoveries: &[Recovery { dc: "dc1".into(), whole: true, from: 0, to: 9, took_ms: 7 }],
-            bounds: &[Bound {
-                what: "accepted".to_owned(),
-                wanted: "at least 99.9 %".to_owned(),
-                measured: "98 %".to_owned(),
-                kept: false,
-            }],
-            faults: &[Fault { what: "dc1 lost".into(), from: 5_000, to: 9_000 }],
-            changes: &[],
-            shards: 2,
-            rules: vec![("in order", 12, 1)],
-            duplicates: &duplicates,
-            wrongs: vec!["a <b> & c".to_owned()],
-        };
-        let html = page.html().expect("a page");
-        for part in [
-            "dc-loss &lt;seed 1&gt;",
-            "a &lt;b&gt; &amp; c",
-            "lose dc1",
-            "in order",
-            "failed",
-            "7 ms",
-            "at least 99.9 %<td><span class=bad>98 %",
-            "Not everything",
-        ] {
-            assert!(html.contains(part), "{part}");
-        }
-        assert_eq!(html.matches("<svg").count(), 3);
-        assert!(
-            !html.contains("http://www.w3.org/1999/xhtml") && !html.contains("src="),
-            "it needs nothing else"
-        );
-    }
-}
+mod tests;

@@ -4,135 +4,16 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 mod draw;
 mod mix;
+mod scenario;
 #[cfg(test)]
 mod tests;
+mod ways;
 
-/// A kind of run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Scenario {
-    Kill,
-    Sigstop,
-    LostCancel,
-    CutKafka,
-    CutCassandra,
-    RebalanceStorm,
-    DcLoss,
-    DcCut,
-    QuorumLoss,
-    KafkaGone,
-    CassandraGone,
-    ServersDown,
-    Wan,
-    RollingRestart,
-    Mixed,
-}
-
-impl Scenario {
-    pub(crate) const ALL: [Scenario; 15] = [
-        Scenario::Kill,
-        Scenario::Sigstop,
-        Scenario::LostCancel,
-        Scenario::CutKafka,
-        Scenario::CutCassandra,
-        Scenario::RebalanceStorm,
-        Scenario::DcLoss,
-        Scenario::DcCut,
-        Scenario::QuorumLoss,
-        Scenario::KafkaGone,
-        Scenario::CassandraGone,
-        Scenario::ServersDown,
-        Scenario::Wan,
-        Scenario::RollingRestart,
-        Scenario::Mixed,
-    ];
-
-    /// Its name on the command line.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Scenario::Kill => "kill",
-            Scenario::Sigstop => "sigstop",
-            Scenario::LostCancel => "lost-cancel",
-            Scenario::CutKafka => "cut-kafka",
-            Scenario::CutCassandra => "cut-cassandra",
-            Scenario::RebalanceStorm => "rebalance-storm",
-            Scenario::DcLoss => "dc-loss",
-            Scenario::DcCut => "dc-cut",
-            Scenario::QuorumLoss => "quorum-loss",
-            Scenario::KafkaGone => "kafka-gone",
-            Scenario::CassandraGone => "cassandra-gone",
-            Scenario::ServersDown => "servers-down",
-            Scenario::Wan => "wan",
-            Scenario::RollingRestart => "rolling-restart",
-            Scenario::Mixed => "mixed",
-        }
-    }
-
-    /// What it does, in a line.
-    pub(crate) fn about(self) -> &'static str {
-        match self {
-            Scenario::Kill => {
-                "kill -9 of instances, each started again; how long shards had no running owner"
-            }
-            Scenario::Sigstop => "SIGSTOP of an owner for 5, 20 and 60 s, then SIGCONT",
-            Scenario::LostCancel => "all instances killed; cancels while nobody lives; instances start",
-            Scenario::CutKafka => "an instance cut from Kafka only, silently or loudly (Linux, root)",
-            Scenario::CutCassandra => "an instance cut from Cassandra only, silently or loudly (Linux, root)",
-            Scenario::RebalanceStorm => "instances join and leave in good order, ten times a minute",
-            Scenario::DcLoss => {
-                "a data centre lost whole: network, brokers, nodes, instances (--servers cluster)"
-            }
-            Scenario::DcCut => "a data centre cut off by its network alone (--servers cluster)",
-            Scenario::QuorumLoss => {
-                "a data centre lost, then one node more, then both back (--servers cluster)"
-            }
-            Scenario::KafkaGone => {
-                "all brokers killed for a while; what was taken in runs on (--servers cluster)"
-            }
-            Scenario::CassandraGone => "all nodes killed for a while; nothing starts (--servers cluster)",
-            Scenario::ServersDown => "brokers and nodes killed or frozen, one at a time (--servers cluster)",
-            Scenario::Wan => {
-                "two data centres cut from each other, one way or both, or far apart, or lossy (--servers cluster)"
-            }
-            Scenario::RollingRestart => {
-                "every broker, node and instance stopped in good order and started again (--servers cluster)"
-            }
-            Scenario::Mixed => "faults of all the others in turn, as in `chaos soak` (--servers cluster)",
-        }
-    }
-
-    /// How long after its acknowledgement a record is known to the owner of its queue, in milliseconds. One that is cut
-    /// from Kafka alone learns nothing until another has taken its shards: session timeout and 3 s, as promise 7 says.
-    pub(crate) fn known_ms(self) -> i64 {
-        match self {
-            Scenario::CutKafka => 9_000,
-            // What a lost leader acknowledged is read from the next one: the brokers' session of 6 s, and then as above.
-            Scenario::DcLoss | Scenario::DcCut | Scenario::QuorumLoss | Scenario::ServersDown => 15_000,
-            Scenario::RollingRestart => 15_000,
-            // Elections, and the group anew, after the last broker is back.
-            Scenario::KafkaGone | Scenario::Mixed => 30_000,
-            // Who cannot reach the leader of a partition, and is a member of the group, learns nothing for as long.
-            Scenario::Wan => 45_000,
-            _ => 5_000,
-        }
-    }
-
-    /// Whether it needs a cluster of several servers.
-    pub(crate) fn needs_cluster(self) -> bool {
-        use Scenario::{CutCassandra, CutKafka, Kill, LostCancel, RebalanceStorm, Sigstop};
-        !matches!(self, Kill | Sigstop | LostCancel | CutKafka | CutCassandra | RebalanceStorm)
-    }
-
-    /// Whether each instance needs a network of its own.
-    pub(crate) fn cuts(self) -> bool {
-        matches!(self, Scenario::CutKafka | Scenario::CutCassandra)
-    }
-}
+pub(crate) use scenario::Scenario;
 
 /// One of the two servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -164,6 +45,50 @@ pub(crate) enum Wire {
     Slow(u32),
     /// Of a thousand packets so many are lost.
     Lossy(u32),
+}
+
+/// How servers are lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Down {
+    Killed,
+    Frozen,
+    /// They stand still nine tenths of the time.
+    Slow,
+}
+
+impl Down {
+    /// What was done to them.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Down::Killed => "killed",
+            Down::Frozen => "frozen",
+            Down::Slow => "slow",
+        }
+    }
+}
+
+/// Where a group's offsets are moved to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Offsets {
+    Beginning,
+    End,
+}
+
+/// What handlers do with every call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Mood {
+    /// What the payload asks for.
+    #[default]
+    Willing,
+    /// 503.
+    Failing,
+    /// The answer takes two seconds longer.
+    Slow,
+    /// No answer before the deadline.
+    Silent,
 }
 
 /// One fault, or one change. Lengths are in milliseconds; after each, everything runs again for `rest_ms`.
@@ -215,10 +140,10 @@ pub(crate) enum Step {
         for_ms: i64,
         rest_ms: i64,
     },
-    /// Servers killed, or frozen.
+    /// Servers killed, frozen or slow.
     LoseServers {
         names: Vec<String>,
-        frozen: bool,
+        how: Down,
         for_ms: i64,
         rest_ms: i64,
     },
@@ -227,6 +152,36 @@ pub(crate) enum Step {
         from: String,
         to: String,
         how: Wire,
+        for_ms: i64,
+        rest_ms: i64,
+    },
+    /// The disk of a server is full; when there is room again it is started anew.
+    FillDisk {
+        name: String,
+        for_ms: i64,
+        rest_ms: i64,
+    },
+    /// A node is killed, its data removed, and started as its own replacement.
+    WipeNode {
+        name: String,
+        for_ms: i64,
+        rest_ms: i64,
+    },
+    /// All instances stop, the group's offsets are moved, instances start.
+    MoveOffsets {
+        to: Offsets,
+        rest_ms: i64,
+    },
+    /// What handlers do with every call.
+    Handlers {
+        mood: Mood,
+        for_ms: i64,
+        rest_ms: i64,
+    },
+    /// The wall clock of an instance jumps, and back.
+    StepClock {
+        victim: String,
+        by_ms: i64,
         for_ms: i64,
         rest_ms: i64,
     },
@@ -248,6 +203,11 @@ impl Step {
             | Step::LoseDc { rest_ms, .. }
             | Step::LoseServers { rest_ms, .. }
             | Step::Wire { rest_ms, .. }
+            | Step::FillDisk { rest_ms, .. }
+            | Step::WipeNode { rest_ms, .. }
+            | Step::MoveOffsets { rest_ms, .. }
+            | Step::Handlers { rest_ms, .. }
+            | Step::StepClock { rest_ms, .. }
             | Step::Restart { rest_ms, .. } => Some(*rest_ms),
             Step::Join { .. } | Step::Leave { .. } => None,
         }
@@ -272,9 +232,21 @@ impl fmt::Display for Step {
                 write!(f, "{how} {dc} for {:.1} s", s(for_ms))?;
                 further.iter().try_for_each(|name| write!(f, ", and {name} too for half of it"))
             }
-            Step::LoseServers { names, frozen, for_ms, .. } => {
-                let how = if *frozen { "freeze" } else { "kill" };
-                write!(f, "{how} {} for {:.1} s", names.join(", "), s(for_ms))
+            Step::LoseServers { names, how, for_ms, .. } => {
+                write!(f, "{} {} for {:.1} s", names.join(", "), how.word(), s(for_ms))
+            }
+            Step::FillDisk { name, for_ms, .. } => {
+                write!(f, "no room on the disk of {name} for {:.1} s", s(for_ms))
+            }
+            Step::WipeNode { name, for_ms, .. } => {
+                write!(f, "kill {name}, remove its data, start it in its own place after {:.1} s", s(for_ms))
+            }
+            Step::MoveOffsets { to, .. } => {
+                write!(f, "stop all instances, move the group's offsets to the {to:?}, start them")
+            }
+            Step::Handlers { mood, for_ms, .. } => write!(f, "handlers {mood:?} for {:.1} s", s(for_ms)),
+            Step::StepClock { victim, by_ms, for_ms, .. } => {
+                write!(f, "the clock of {victim} {:+.1} s for {:.1} s", s(by_ms), s(for_ms))
             }
             Step::Wire { from, to, how, for_ms, .. } => {
                 match how {

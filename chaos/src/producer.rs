@@ -80,7 +80,7 @@ async fn answered(sent: Sent, number: usize, delivery: DeliveryFuture) {
     match delivery.await {
         Ok(Ok(delivery)) => {
             let shard = u32::try_from(delivery.partition).unwrap_or(u32::MAX);
-            let offset = u64::try_from(delivery.offset).unwrap_or(u64::MAX);
+            let offset = u64::try_from(delivery.offset).ok();
             sent.acked(number, Ack { shard, offset, appended: delivery.timestamp.to_millis() });
         }
         Ok(Err((error, _))) => sent.failed(number, error.to_string()),

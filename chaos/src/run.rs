@@ -13,12 +13,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use clap::ValueEnum as _;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::act;
 use crate::clock::{self, sleep_ms, wall_ms};
 use crate::cluster::Cluster;
 use crate::course::Course;
+use crate::faketime;
 use crate::network;
 use crate::plan::{Plan, Scenario, Wanted};
 use crate::report::{Ran, Report};
@@ -92,6 +94,9 @@ pub(crate) struct Setting {
     /// Events a second [default: 50, or 20 in a cluster]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=2000))]
     pub(crate) rate: Option<u32>,
+    /// A mistake that instances make, from src/engine/plant.rs: the run has to find it, and fails
+    #[arg(long)]
+    pub(crate) plant: Option<String>,
     /// Filter of the instances' logs
     #[arg(long, default_value = "info")]
     pub(crate) log: String,
@@ -121,7 +126,7 @@ pub(crate) async fn run(args: Args, cluster: Option<Arc<Cluster>>) -> Result<boo
         && let Err(why) = network::possible()
     {
         let others: Vec<_> =
-            Scenario::ALL.iter().filter(|other| !other.cuts()).map(|one| one.word()).collect();
+            Scenario::value_variants().iter().filter(|other| !other.cuts()).map(|one| one.word()).collect();
         bail!(
             "{} needs a network for each instance, and {why}; without: {}",
             args.scenario.word(),
@@ -151,7 +156,8 @@ pub(crate) async fn run(args: Args, cluster: Option<Arc<Cluster>>) -> Result<boo
         say::data(all.text())?;
         return Ok(all.over_bound == 0 && all.never == 0);
     }
-    let program = site::program(args.setting.dueline.as_deref())?;
+    let program = site::program(args.setting.dueline.as_deref(), args.setting.plant.is_some())?;
+    let clocks = (args.scenario == Scenario::ClockStep).then(faketime::library).transpose()?;
     let servers = match (&cluster, args.kafka, args.cassandra) {
         (Some(cluster), ..) => Servers::given(cluster.kafka.clone(), cluster.cassandra.clone()),
         (None, Some(kafka), Some(cassandra)) => Servers::given(kafka, cassandra),
@@ -166,7 +172,8 @@ pub(crate) async fn run(args: Args, cluster: Option<Arc<Cluster>>) -> Result<boo
     let rate = args.setting.rate.unwrap_or(if spread { 20 } else { 50 });
     let site = Site::make(site::Options { kafka, cassandra, dir, spread, log: args.setting.log }).await?;
     let known_ms = args.scenario.known_ms();
-    let options = stage::Options { program, seed: args.seed, commit: commit(), rate, known_ms };
+    let (seed, plant) = (args.seed, args.setting.plant);
+    let options = stage::Options { program, seed, commit: commit(), rate, known_ms, clocks, plant };
     let play = Play { scenario: args.scenario, plan, ledger, done, timed: !args.setting.untimed };
     let reported = tokio::select! {
         reported = play.perform(Stage::new(&site, options, ground, handlers)?) => reported,

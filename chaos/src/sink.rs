@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -19,6 +20,11 @@ use tokio::task::JoinSet;
 
 use crate::clock;
 use crate::ledger::{Calls, Taken};
+use crate::plan::Mood;
+
+/// The answer of a slow handler takes so much longer, in milliseconds; that of a silent one comes after every deadline.
+const SLOW_MS: u64 = 2_000;
+const SILENT_MS: u64 = 30_000;
 
 /// A sink that listens until it is dropped.
 #[derive(Debug)]
@@ -26,6 +32,7 @@ pub(crate) struct Sink {
     /// Where it listens, by data centre.
     at: BTreeMap<String, SocketAddr>,
     pub(crate) calls: Calls,
+    mood: Arc<Mutex<Mood>>,
     servers: JoinSet<()>,
 }
 
@@ -44,19 +51,26 @@ impl Sink {
     /// Listens in each data centre. All of them share what they have seen, as receivers with one store would.
     pub(crate) fn start(listeners: BTreeMap<String, TcpListener>) -> Result<Sink> {
         let (calls, mut servers, mut at) = (Calls::default(), JoinSet::new(), BTreeMap::new());
+        let mood: Arc<Mutex<Mood>> = Arc::default();
         for (dc, listener) in listeners {
             at.insert(dc, listener.local_addr()?);
             listener.set_nonblocking(true)?;
             let listener = tokio::net::TcpListener::from_std(listener)?;
-            let routes =
-                axum::Router::new().route("/sink/{by}", axum::routing::post(take)).with_state(calls.clone());
+            let routes = axum::Router::new()
+                .route("/sink/{by}", axum::routing::post(take))
+                .with_state((calls.clone(), mood.clone()));
             servers.spawn(async move {
                 if let Err(error) = axum::serve(listener, routes).await {
                     crate::say::line(format_args!("the handlers ended: {error}"));
                 }
             });
         }
-        Ok(Sink { at, calls, servers })
+        Ok(Sink { at, calls, mood, servers })
+    }
+
+    /// What becomes of every call that arrives from now on.
+    pub(crate) fn set_mood(&self, mood: Mood) {
+        *self.mood.lock().unwrap_or_else(PoisonError::into_inner) = mood;
     }
 
     /// Where the handlers of a data centre listen.
@@ -77,7 +91,7 @@ impl Drop for Sink {
 }
 
 async fn take(
-    State(calls): State<Calls>,
+    State((calls, mood)): State<(Calls, Arc<Mutex<Mood>>)>,
     Path(by): Path<String>,
     headers: HeaderMap,
     body: Bytes,
@@ -87,13 +101,19 @@ async fn take(
         return (StatusCode::BAD_REQUEST, "a header is missing or cannot be read").into_response();
     };
     let wish: Wish = serde_json::from_str(&called.payload).unwrap_or_default();
-    let fails = called.attempt <= wish.fail;
+    let mood = *mood.lock().unwrap_or_else(PoisonError::into_inner);
+    let fails = called.attempt <= wish.fail || mood == Mood::Failing;
     let hang_ms = if called.attempt == 1 { wish.hang_ms } else { 0 };
     let mut open = match calls.arrived(called, &by) {
         Taken::Open(open) => open,
         Taken::Refused => return (StatusCode::CONFLICT, [("dueline-fenced", "1")]).into_response(),
     };
-    let take_ms = wish.take_ms.max(hang_ms);
+    let more_ms = match mood {
+        Mood::Willing | Mood::Failing => 0,
+        Mood::Slow => SLOW_MS,
+        Mood::Silent => SILENT_MS,
+    };
+    let take_ms = wish.take_ms.max(hang_ms) + more_ms;
     if take_ms > 0 {
         tokio::time::sleep(Duration::from_millis(take_ms)).await;
     }

@@ -121,6 +121,11 @@ impl Site {
         format!("{}.schedule", self.unique)
     }
 
+    /// Name of the consumer group.
+    pub(crate) fn group(&self) -> String {
+        self.unique.clone()
+    }
+
     /// The file of that name in the folder of the run.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.options.dir.join(name)
@@ -171,6 +176,7 @@ kind = "http"
 url = "{url}"
 timeout = "{TIMEOUT_SECONDS}s"
 [handler.retry]
+max_attempts = 1000
 initial = "500ms"
 max = "2s"
 "#
@@ -190,14 +196,14 @@ pub(crate) fn is_loopback(address: &str) -> bool {
 }
 
 /// The program of the product: the one that is named, or the one beside this program, which is built first when it is not
-/// there or when cargo runs this: then it is the one of this checkout.
-pub(crate) fn program(given: Option<&Path>) -> Result<PathBuf> {
+/// there or when cargo runs this: then it is the one of this checkout. One that can make mistakes on purpose is always built.
+pub(crate) fn program(given: Option<&Path>, planted: bool) -> Result<PathBuf> {
     if let Some(given) = given {
         return given.canonicalize().with_context(|| format!("{}", given.display()));
     }
     let own = std::env::current_exe().context("the path of this program")?;
     let beside = own.with_file_name("dueline");
-    if beside.exists() && std::env::var_os("CARGO").is_none() {
+    if beside.exists() && std::env::var_os("CARGO").is_none() && !planted {
         return Ok(beside);
     }
     say::line("building dueline");
@@ -211,6 +217,9 @@ pub(crate) fn program(given: Option<&Path>) -> Result<PathBuf> {
     ]);
     if !cfg!(debug_assertions) {
         cargo.arg("--release");
+    }
+    if planted {
+        cargo.args(["--features", "testing"]);
     }
     let status = cargo.stdout(std::io::stderr()).status().context("running cargo")?;
     anyhow::ensure!(

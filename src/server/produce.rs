@@ -38,7 +38,7 @@ pub(super) struct Ready {
 pub(super) struct Sent {
     pub(super) key: TaskKey,
     partition: u32,
-    offset: u64,
+    offset: Option<u64>,
 }
 
 /// Checks one event, as a producer would. A task without an id gets one, so that the answer can name it.
@@ -309,11 +309,15 @@ struct Decided {
 /// Looks for the row of the event until it is there or the wait is over.
 async fn decision(app: &App, sent: &Sent, until: Instant) -> Answer<Option<Decided>> {
     let look = async {
+        // Nobody knows which of the task's events it is.
+        if sent.offset.is_none() {
+            return Ok(None);
+        }
         loop {
             match app.node.store().history(sent.key.clone(), limits::HISTORY_MAX).await {
                 Ok(rows) => {
                     if let Some(decided) = decided(&rows, sent) {
-                        return Ok(decided);
+                        return Ok(Some(decided));
                     }
                 }
                 // The event is in the log: a store that is away makes the wait longer and the event no less accepted.
@@ -324,7 +328,7 @@ async fn decision(app: &App, sent: &Sent, until: Instant) -> Answer<Option<Decid
         }
     };
     match tokio::time::timeout_at(until, look).await {
-        Ok(Ok(decided)) => Ok(Some(decided)),
+        Ok(Ok(decided)) => Ok(decided),
         Ok(Err(error)) => Err(Problem::from(error)),
         Err(_) => Ok(None),
     }
@@ -332,7 +336,8 @@ async fn decision(app: &App, sent: &Sent, until: Instant) -> Answer<Option<Decid
 
 /// The decision among the rows of the task, newest first.
 fn decided(rows: &[EventRow], sent: &Sent) -> Option<Decided> {
-    let is_ours = |row: &EventRow| row.version.offset() == sent.offset && row.shard.0 == sent.partition;
+    let offset = sent.offset?;
+    let is_ours = |row: &EventRow| row.version.offset() == offset && row.shard.0 == sent.partition;
     let at = rows.iter().position(is_ours)?;
     let row = &rows[at];
     let is_first = |other: &&EventRow| {

@@ -24,8 +24,10 @@ pub(super) struct Accepted {
     pub(super) id: String,
     /// The partition of the schedule topic it lies in.
     pub(super) partition: u32,
-    /// Its offset there.
-    pub(super) offset: u64,
+    /// Its offset there; absent when a broker had it from an earlier try and does not say any more where. Then nothing is
+    /// waited for either.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) offset: Option<u64>,
     /// What was decided, when the request waited for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) decision: Option<DecisionView>,

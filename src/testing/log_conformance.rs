@@ -59,6 +59,13 @@ pub async fn check(installation: &dyn Installation) {
     close_ends_the_assignment(&bench).await;
 }
 
+/// Where a record was written, at the first try.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    partition: u32,
+    offset: u64,
+}
+
 /// One member and one producer at work.
 struct Bench {
     shards: u32,
@@ -69,13 +76,17 @@ struct Bench {
 
 impl Bench {
     /// Writes values to one shard, all under way at once, and gives where they went.
-    async fn write(&self, shard: Shard, values: &[String]) -> Vec<Written> {
+    async fn write(&self, shard: Shard, values: &[String]) -> Vec<Place> {
         let answers: Vec<_> = values
             .iter()
             .map(|value| self.producer.produce(message(shard, Some("key"), Some(value.as_bytes()))))
             .collect();
         let answers = soon("the records are durable", futures::future::join_all(answers)).await;
-        answers.into_iter().map(|answer| answer.expect("a good record is written")).collect()
+        let place = |answer: Result<Written, Error>| {
+            let Written { partition, offset } = answer.expect("a good record is written");
+            Place { partition, offset: offset.expect("brokers that were there know where") }
+        };
+        answers.into_iter().map(place).collect()
     }
 
     /// Reads exactly `count` records of a shard from an offset.

@@ -12,6 +12,7 @@
 //! Each data centre is a network namespace. Every packet between two of them goes through the router, a process of this
 //! program. All of it outlives the command that started it, until `down`. Linux and root only.
 
+mod disk;
 mod link;
 mod network;
 mod plan;
@@ -22,6 +23,7 @@ mod state;
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand};
@@ -30,6 +32,7 @@ use crate::say;
 use crate::servers::state::Cache;
 use link::{Link, Wan};
 use plan::Place;
+use servers::Start;
 use state::{Cluster, State};
 
 /// What to do with the cluster.
@@ -72,7 +75,25 @@ enum Action {
         /// Another setting of server.properties or cassandra.yaml, until the next start; without a value it is left out
         #[arg(long, value_name = "KEY=VALUE")]
         set: Vec<setting::Setting>,
+        /// A Cassandra node that lost its data takes its own place: it gets from the others what it had
+        #[arg(long)]
+        replace: bool,
     },
+    /// SIGSTOP servers nine tenths of the time, for so long
+    Slow {
+        names: Vec<String>,
+        /// Milliseconds
+        #[arg(long, default_value_t = 10_000)]
+        for_ms: u64,
+    },
+    /// Give servers a small disk each (in memory), with their data on it; they are ended and started for it
+    Confine { names: Vec<String> },
+    /// Take all room that is left on small disks
+    Fill { names: Vec<String> },
+    /// Make room on them again
+    Empty { names: Vec<String> },
+    /// Remove the data of servers that do not run
+    Wipe { names: Vec<String> },
     /// SIGSTOP servers
     Freeze { names: Vec<String> },
     /// SIGCONT servers; those that do not run are left out
@@ -106,7 +127,17 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         Action::Open { dcs } => reach(&cluster, &dcs, true)?,
         Action::Kill { names } => each(&cluster, &names, servers::kill)?,
         Action::Stop { names } => each(&cluster, &names, servers::stop)?,
-        Action::Start { names, set } => start(&cluster, &named(&names)?, &set)?,
+        Action::Start { names, set, replace } => start(&cluster, &named(&names)?, &Start { set, replace })?,
+        Action::Slow { names, for_ms } => {
+            each(&cluster, &names, |state, name| servers::slow(state, name, Duration::from_millis(for_ms)))?;
+        }
+        Action::Confine { names } => confine(&cluster, &named(&names)?)?,
+        Action::Fill { names } => each(&cluster, &names, |_, name| disk::fill(&cluster, name))?,
+        Action::Empty { names } => each(&cluster, &names, |_, name| disk::empty(&cluster, name))?,
+        Action::Wipe { names } => each(&cluster, &names, |state, name| {
+            ensure!(state.running(name).is_none(), "{name} runs: `cargo xtask cluster kill {name}` first");
+            disk::wipe(&cluster, name)
+        })?,
         Action::Freeze { names } => each(&cluster, &names, |state, name| servers::freeze(state, name, true))?,
         Action::Thaw { names } => each(&cluster, &names, |state, name| match state.running(name) {
             Some(_) => servers::freeze(state, name, false),
@@ -118,7 +149,7 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         }
         Action::Heal { dcs } => {
             reach(&cluster, &dcs, true)?;
-            start(&cluster, &named(&words(&dcs))?, &[])?;
+            start(&cluster, &named(&words(&dcs))?, &Start::default())?;
         }
         Action::Router(_) => {}
     }
@@ -153,7 +184,7 @@ fn up(cluster: &Cluster, wan: Wan) -> Result<()> {
         Some(state) => state,
         None => make(cluster, wan)?,
     };
-    if let Err(error) = servers::start(cluster, &mut state, &plan::names(), &[]) {
+    if let Err(error) = servers::start(cluster, &mut state, &plan::names(), &Start::default()) {
         if is_new {
             say::line("it could not be started whole: what was started is ended");
             clear(cluster, &state)?;
@@ -247,20 +278,31 @@ fn loaded(cluster: &Cluster) -> Result<State> {
 }
 
 /// Does something to servers, all at once.
-fn each(cluster: &Cluster, names: &[String], act: fn(&State, &str) -> Result<()>) -> Result<()> {
+fn each(cluster: &Cluster, names: &[String], act: impl Fn(&State, &str) -> Result<()> + Sync) -> Result<()> {
     let _held = cluster.lock()?;
     let (state, names) = (loaded(cluster)?, named(names)?);
     std::thread::scope(|scope| {
-        let state = &state;
+        let (state, act) = (&state, &act);
         let acts: Vec<_> = names.iter().map(|name| scope.spawn(move || act(state, name))).collect();
         acts.into_iter().try_for_each(|act| act.join().unwrap_or_else(|_| bail!("a thread panicked")))
     })
 }
 
-fn start(cluster: &Cluster, names: &[String], set: &[setting::Setting]) -> Result<()> {
+fn start(cluster: &Cluster, names: &[String], how: &Start) -> Result<()> {
     let _held = cluster.lock()?;
     let mut state = loaded(cluster)?;
-    servers::start(cluster, &mut state, names, set)
+    servers::start(cluster, &mut state, names, how)
+}
+
+/// Those that have a small disk keep it.
+fn confine(cluster: &Cluster, names: &[String]) -> Result<()> {
+    let large: Vec<String> = names.iter().filter(|name| !disk::is_small(cluster, name)).cloned().collect();
+    if large.is_empty() {
+        return Ok(());
+    }
+    each(cluster, &large, servers::stop)?;
+    each(cluster, &large, |_, name| disk::confine(cluster, name))?;
+    start(cluster, &large, &Start::default())
 }
 
 /// Cuts data centres off from all other places, or opens every way to them. What each way is like stays.

@@ -37,6 +37,9 @@ pub(crate) const JAVA: Need = Need { what: Probe::Java, package: "openjdk-17-jdk
 pub(crate) const MAVEN: Need = Need { what: Probe::Program("mvn"), package: "maven" };
 /// A client of Kafka in C.
 pub(crate) const KCAT: Need = Need { what: Probe::Program("kcat"), package: "kcat" };
+/// Opens pages as people see them.
+pub(crate) const BROWSER: Need = Need { what: Probe::Program(BROWSER_PROGRAM), package: "chromium" };
+pub(crate) const BROWSER_PROGRAM: &str = "chromium";
 /// Makes the folder of Python clients.
 pub(crate) const PYTHON_VENV: Need = Need { what: Probe::PythonVenv, package: "python3-venv" };
 /// Keeps what the Kubernetes API server is told.

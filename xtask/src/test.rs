@@ -11,6 +11,7 @@
 //! | DUELINE_TEST_PYTHON | a Python with `confluent_kafka` and `kafka` |
 //! | DUELINE_TEST_KCAT | the program |
 //! | DUELINE_TEST_PROMTOOL | the program; also without servers |
+//! | DUELINE_TEST_BROWSER | the program |
 //! | DUELINE_TEST_XTASK | this program: `servers stop\|start kafka\|cassandra` for tests of faults |
 
 use crate::servers::{self, Up};
@@ -43,7 +44,9 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
     if options.no_servers {
         say::line("--no-servers: NOT started are Kafka and Cassandra, tests on real servers are SKIPPED");
     } else {
-        packages::install(&[packages::JAVA, packages::MAVEN, packages::KCAT, packages::PYTHON_VENV])?;
+        let wanted =
+            [packages::JAVA, packages::MAVEN, packages::KCAT, packages::PYTHON_VENV, packages::BROWSER];
+        packages::install(&wanted)?;
     }
     let promtool = promtool(&options)?;
     build()?;
@@ -76,6 +79,7 @@ fn test_on_servers(options: &Options, promtool: Variables) -> Result<Tally> {
         ("DUELINE_TEST_CASSANDRA", up.cassandra.clone().into()),
         ("DUELINE_TEST_PYTHON", clients.python.into()),
         ("DUELINE_TEST_KCAT", clients.kcat.into()),
+        ("DUELINE_TEST_BROWSER", packages::BROWSER_PROGRAM.into()),
         ("DUELINE_TEST_XTASK", std::env::current_exe().context("the path of this program")?.into()),
     ];
     variables.extend(promtool);

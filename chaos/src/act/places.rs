@@ -7,7 +7,7 @@ use crate::clock::{self, until_wall, wall_ms};
 use crate::cluster::{self, BROKERS, NODES};
 use crate::course::Recovery;
 use crate::event::Event;
-use crate::plan::Wire;
+use crate::plan::{Down, Wire};
 use crate::say;
 use crate::site;
 use crate::stage::Stage;
@@ -47,7 +47,7 @@ pub(super) async fn lose_dc(
     }
     if let Some(further) = further {
         let without_quorum = wall_ms();
-        lose_servers(stage, &[further.to_owned()], false, for_ms / 2).await?;
+        lose_servers(stage, &[further.to_owned()], Down::Killed, for_ms / 2).await?;
         halt_all(stage, without_quorum);
         if let Err(error) = others_run(stage, dc).await {
             stage.wrong(format!("{dc} lost, {further} back: {error}"));
@@ -75,27 +75,32 @@ async fn others_run(stage: &Stage<'_>, dc: &str) -> Result<()> {
     clock::until(&format!("others run all shards of {dc}"), TAKEOVER_SECONDS_MAX, run).await
 }
 
-/// Kills or freezes servers, and has them go on.
+/// Kills servers, or freezes or slows them, and has them go on.
 pub(super) async fn lose_servers(
     stage: &mut Stage<'_>,
     names: &[String],
-    frozen: bool,
+    how: Down,
     for_ms: i64,
 ) -> Result<()> {
-    let (verb, back) = if frozen { ("freeze", "thaw") } else { ("kill", "start") };
+    let length = for_ms.to_string();
+    let (verb, more, back) = match how {
+        Down::Killed => ("kill", None, "start"),
+        Down::Frozen => ("freeze", None, "thaw"),
+        // Asked for at once, over when it returns.
+        Down::Slow => ("slow", Some(["--for-ms", &length]), "thaw"),
+    };
     let arguments = |verb| [verb].into_iter().chain(names.iter().map(String::as_str)).collect::<Vec<_>>();
     if BROKERS.iter().all(|broker| names.iter().any(|name| name == broker)) && for_ms >= MEANWHILE_MS_MIN {
         due_meanwhile(stage, for_ms).await?;
     }
     let from = wall_ms();
-    cluster::act(&arguments(verb)).await?;
+    cluster::act(&[&arguments(verb)[..], more.as_ref().map_or(&[], |more| &more[..])].concat()).await?;
     let gone = wall_ms();
     until_wall(from + for_ms).await;
     // Starting takes its time; what is measured of the fault ends here.
     stage.gone.push((names.to_vec(), gone, wall_ms()));
     cluster::act(&arguments(back)).await?;
-    let how = if frozen { "frozen" } else { "killed" };
-    stage.fault(format!("{} {how}", names.join(", ")), from);
+    stage.fault(format!("{} {}", names.join(", "), how.word()), from);
     // Who cannot reach the store, or waits for it, does not hear in time how calls ended. One node less is no reason.
     if names.iter().filter(|name| name.starts_with("cassandra")).count() > NODES.len() - QUORUM {
         halt_all(stage, from);

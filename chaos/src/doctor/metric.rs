@@ -26,6 +26,7 @@ pub(super) async fn follows(patient: &Patient) -> Result<()> {
         config: &patient.config,
         log: &log,
         network: None,
+        env: &[],
     })?;
     let both = |value: &str| ["kafka", "cassandra"].map(|layer| format!("{{layer=\"{layer}\"}} {value}"));
     until(&both("1"), &log).await.context("the whole cluster")?;

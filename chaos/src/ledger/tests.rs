@@ -11,7 +11,7 @@ fn schedule() -> Asks {
 }
 
 fn ack(offset: u64) -> Ack {
-    Ack { shard: 3, offset, appended: Some(500) }
+    Ack { shard: 3, offset: Some(offset), appended: Some(500) }
 }
 
 fn call(id: &str, token: [u64; 3]) -> Called {

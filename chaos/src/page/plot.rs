@@ -62,7 +62,8 @@ type Series<'a> = (&'a str, RGBColor, Vec<(f64, f64)>);
 
 /// A chart of lines over time, with the faults behind them.
 fn lines(span: &Span, most: f64, series: &[Series<'_>], is_log: bool) -> Result<String> {
-    drawn(HEIGHT, |area| {
+    let names = series.iter().map(|(name, colour, _)| ((*name).to_owned(), *colour));
+    let picture = drawn(HEIGHT, |area| {
         let mut builder = ChartBuilder::on(area);
         builder.margin(8).x_label_area_size(28).y_label_area_size(60);
         macro_rules! draw {
@@ -72,14 +73,9 @@ fn lines(span: &Span, most: f64, series: &[Series<'_>], is_log: bool) -> Result<
                     |(from, to): &(f64, f64)| Rectangle::new([(*from, $least), (*to, most)], FAULT.filled());
                 chart.draw_series(span.faults.iter().map(band))?;
                 chart.configure_mesh().light_line_style(TRANSPARENT).x_desc("seconds").draw()?;
-                for (name, colour, points) in series {
-                    let line = LineSeries::new(points.iter().copied(), colour.stroke_width(2));
-                    let colour = *colour;
-                    chart.draw_series(line)?.label(*name).legend(move |(x, y)| {
-                        PathElement::new(vec![(x, y), (x + 18, y)], colour.stroke_width(2))
-                    });
+                for (_, colour, points) in series {
+                    chart.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))?;
                 }
-                chart.configure_series_labels().background_style(WHITE.mix(0.8)).draw()?;
             }};
         }
         match is_log {
@@ -87,7 +83,16 @@ fn lines(span: &Span, most: f64, series: &[Series<'_>], is_log: bool) -> Result<
             false => draw!(0.0..most, 0.0),
         }
         Ok(())
-    })
+    })?;
+    Ok(legend(names) + &picture)
+}
+
+/// Names and their colours, above a picture, where they hide nothing of it.
+fn legend(names: impl Iterator<Item = (String, RGBColor)>) -> String {
+    let one = |(name, RGBColor(r, g, b)): (String, RGBColor)| {
+        format!("<span><i style='background:rgb({r},{g},{b})'></i>{}</span>", super::escaped(&name))
+    };
+    format!("<p class=legend>{}</p>", names.map(one).collect::<String>())
 }
 
 pub(super) fn rates(course: &Course, span: &Span) -> Result<String> {
@@ -151,7 +156,8 @@ pub(super) fn owners(
     names.dedup();
     let colours: BTreeMap<&str, RGBColor> =
         names.iter().map(|name| (*name, colour(name, &names, places))).collect();
-    drawn(shards * ROW_HEIGHT + 70, |area| {
+    let label = |name: &str| places.get(name).map_or_else(|| name.to_owned(), |dc| format!("{name} ({dc})"));
+    let picture = drawn(shards * ROW_HEIGHT + 70, |area| {
         let rows = f64::from(shards.max(1));
         let mut builder = ChartBuilder::on(area);
         builder.margin(8).x_label_area_size(28).y_label_area_size(60);
@@ -172,16 +178,11 @@ pub(super) fn owners(
                 let (from, to) = (since(span.begun, one.from).max(0.0), since(span.begun, one.to));
                 Rectangle::new([(from, row + 0.12), (to.max(from), row + 0.88)], colour.filled())
             });
-            let label = places.get(*name).map_or_else(|| (*name).to_owned(), |dc| format!("{name} ({dc})"));
-            let colour = *colour;
-            chart
-                .draw_series(of)?
-                .label(label)
-                .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 18, y + 5)], colour.filled()));
+            chart.draw_series(of)?;
         }
-        chart.configure_series_labels().background_style(WHITE.mix(0.8)).draw()?;
         Ok(())
-    })
+    })?;
+    Ok(legend(colours.iter().map(|(name, colour)| (label(name), *colour))) + &picture)
 }
 
 fn colour(name: &str, names: &[&str], places: &BTreeMap<String, &'static str>) -> RGBColor {

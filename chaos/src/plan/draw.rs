@@ -4,7 +4,7 @@ use dueline::testing::rng::Rng;
 
 use crate::cluster::{self, BROKERS, DCS, NODES};
 
-use super::{BTreeSet, Cut, Plan, Scenario, Server, Step, Wanted, mix};
+use super::{BTreeSet, Cut, Down, Plan, Scenario, Server, Step, Wanted, mix, ways};
 
 /// Streams of a seed, so that one scenario's choices do not shift another's.
 pub(super) const STEPS: u64 = 1;
@@ -50,8 +50,20 @@ pub(super) fn plan(wanted: &Wanted) -> Plan {
         Scenario::ServersDown => servers_down(wanted),
         Scenario::Wan => mix::wan(wanted),
         Scenario::RollingRestart => mix::restarts(wanted, &instances),
+        Scenario::ServersSlow => ways::slow(wanted),
+        Scenario::DiskFull => ways::full_disks(wanted),
+        Scenario::NodeWiped => ways::wiped(wanted),
+        Scenario::OffsetsReset => ways::offsets(wanted),
+        Scenario::Handlers => ways::handlers(wanted),
+        Scenario::ClockStep => ways::clocks(wanted, &instances),
+        Scenario::Grow => ways::grow(wanted, &instances),
         Scenario::Mixed => mix::mixed(wanted, &instances),
     };
+    // Those that join later are not there at the beginning.
+    let joins = |name: &String| {
+        steps.iter().any(|step| matches!(step, Step::Join { name: later, .. } if later == name))
+    };
+    let instances = instances.into_iter().filter(|name| !joins(name)).collect();
     Plan { instances, steps }
 }
 
@@ -167,7 +179,7 @@ fn gone(wanted: &Wanted, names: &[&str]) -> Vec<Step> {
     let minutes = i64::from(wanted.minutes.unwrap_or(1).max(1));
     let names = names.iter().map(|name| (*name).to_owned()).collect();
     let for_ms = minutes * MINUTE_MS - dice.range_ms(0, 20_000);
-    vec![Step::LoseServers { names, frozen: false, for_ms, rest_ms: rest(&mut dice) }]
+    vec![Step::LoseServers { names, how: Down::Killed, for_ms, rest_ms: rest(&mut dice) }]
 }
 
 /// One server after the other, of either kind in turn.
@@ -178,7 +190,8 @@ fn servers_down(wanted: &Wanted) -> Vec<Step> {
         let names = vec![one_of(kind, &mut dice)];
         let (shortest, longest) = SERVER_DOWN_MS;
         let for_ms = dice.range_ms(shortest, longest);
-        Step::LoseServers { names, frozen: dice.chance(500), for_ms, rest_ms: rest(&mut dice) }
+        let how = if dice.chance(500) { Down::Frozen } else { Down::Killed };
+        Step::LoseServers { names, how, for_ms, rest_ms: rest(&mut dice) }
     };
     (0..wanted.minutes.unwrap_or(4).max(1)).map(down).collect()
 }

@@ -3,7 +3,7 @@
 use dueline::testing::rng::Rng;
 
 use super::draw::{MINUTE_MS, SETTLE_MS, STEPS, one_of, rest};
-use super::{Step, Wanted, Wire};
+use super::{Down, Step, Wanted, Wire, ways};
 use crate::cluster::{BROKERS, DCS, NODES};
 
 /// How long the network is bad, from and to, in milliseconds.
@@ -80,8 +80,9 @@ fn any(instances: &[String], dice: &mut Rng) -> Step {
         },
         32..42 => Step::Restart { name: one_of(instances, dice), rest_ms: rest(dice) },
         42..48 => Step::Restart { name: one_of(servers, dice), rest_ms: rest(dice) },
-        48..70 => lose(vec![one_of(servers, dice)], SHORT_MS, dice),
-        70..92 => {
+        48..66 => lose(vec![one_of(servers, dice)], SHORT_MS, dice),
+        66..72 => ways::handlers_in(ways::MOODS[dice.index(ways::MOODS.len())], SHORT_MS, dice),
+        72..92 => {
             let how = match dice.index(4) {
                 0 => Wire::CutOneWay,
                 1 => Wire::Cut,
@@ -106,8 +107,11 @@ fn any(instances: &[String], dice: &mut Rng) -> Step {
 
 fn lose(names: Vec<String>, lengths: (i64, i64), dice: &mut Rng) -> Step {
     // Frozen all at once, servers of a kind would only be late together.
-    let frozen = names.len() == 1 && dice.chance(500);
-    Step::LoseServers { names, frozen, for_ms: length(lengths, dice), rest_ms: rest(dice) }
+    let how = match names.len() {
+        1 => [Down::Killed, Down::Frozen, Down::Slow][dice.index(3)],
+        _ => Down::Killed,
+    };
+    Step::LoseServers { names, how, for_ms: length(lengths, dice), rest_ms: rest(dice) }
 }
 
 fn wire(how: Wire, lengths: (i64, i64), dice: &mut Rng) -> Step {
@@ -117,7 +121,7 @@ fn wire(how: Wire, lengths: (i64, i64), dice: &mut Rng) -> Step {
     Step::Wire { from, to, how, for_ms: length(lengths, dice), rest_ms: rest(dice) }
 }
 
-fn length((from, to): (i64, i64), dice: &mut Rng) -> i64 {
+pub(super) fn length((from, to): (i64, i64), dice: &mut Rng) -> i64 {
     dice.range_ms(from, to)
 }
 
@@ -136,6 +140,7 @@ fn length_ms(step: &Step) -> i64 {
         Step::Freeze { for_ms, .. }
         | Step::LoseDc { for_ms, .. }
         | Step::LoseServers { for_ms, .. }
+        | Step::Handlers { for_ms, .. }
         | Step::Wire { for_ms, .. } => *for_ms,
         _ => 0,
     };

@@ -1,5 +1,7 @@
 //! Facts about plans.
 
+use clap::ValueEnum as _;
+
 use super::*;
 use crate::cluster::{BROKERS, DCS, NODES};
 
@@ -9,12 +11,13 @@ fn wanted(scenario: Scenario, seed: u64) -> Wanted {
 
 #[test]
 fn the_same_seed_makes_the_same_plan_and_another_one_another() {
-    for scenario in Scenario::ALL {
+    for &scenario in Scenario::value_variants() {
         let plan = Plan::draw(&wanted(scenario, 7));
         assert_eq!(plan, Plan::draw(&wanted(scenario, 7)), "{scenario:?}");
         let others = (8..12).filter(|seed| Plan::draw(&wanted(scenario, *seed)) != plan).count();
         assert!(others >= 3, "{scenario:?}");
         assert!(!plan.steps.is_empty());
+        assert!(!scenario.about().is_empty() && !scenario.word().is_empty(), "{scenario:?}");
     }
 }
 
@@ -135,5 +138,31 @@ fn ten_minutes_of_a_mix_have_many_faults_of_many_kinds() {
             plan.steps.iter().map(|step| format!("{step:?}").split(' ').next().map(str::to_owned)).collect();
         assert!((16..=30).contains(&plan.steps.len()) && kinds.len() >= 4, "{} {kinds:?}", plan.steps.len());
         assert!(plan.steps.iter().all(|step| step.rest_ms().is_some()));
+    }
+}
+
+#[test]
+fn those_that_join_a_growing_group_are_all_but_the_first() {
+    for seed in 0..20 {
+        let plan = Plan::draw(&Wanted { instances: 6, ..wanted(Scenario::Grow, seed) });
+        assert_eq!(plan.instances, ["i-1"]);
+        let joins = plan.steps.iter().map(|step| match step {
+            Step::Join { name, .. } => name.as_str(),
+            other => panic!("{other:?} is no join"),
+        });
+        assert_eq!(joins.collect::<Vec<_>>(), ["i-2", "i-3", "i-4", "i-5", "i-6"]);
+    }
+}
+
+#[test]
+fn a_wiped_node_is_needed_for_a_quorum_afterwards() {
+    for seed in 0..20 {
+        let steps = Plan::draw(&wanted(Scenario::NodeWiped, seed)).steps;
+        let [Step::WipeNode { name, .. }, Step::LoseServers { names, how: Down::Killed, .. }] = &steps[..]
+        else {
+            panic!("{steps:?}");
+        };
+        // Three of five are left, and it is one of them.
+        assert!(names.len() == 2 && !names.contains(name), "{steps:?}");
     }
 }

@@ -68,7 +68,7 @@ impl EmbeddedProducer {
         )?;
         Ok(Box::pin(async move {
             let record = asked.await.unwrap_or_else(|_| Err(Failure::writer_gone()))?;
-            Ok(Written { partition: number, offset: record.offset })
+            Ok(Written { partition: number, offset: Some(record.offset) })
         }))
     }
 }

@@ -21,6 +21,10 @@ use crate::model::Shard;
 /// Passes librdkafka's log lines on.
 pub(super) fn log(level: RDKafkaLogLevel, facility: &str, text: &str) {
     match level {
+        // Hundreds at once when a group has gone on without this member. What counts is the progress row in the store.
+        RDKafkaLogLevel::Warning if facility == "COMMITFAIL" => {
+            tracing::debug!(target: "librdkafka", facility, "{text}");
+        }
         RDKafkaLogLevel::Emerg
         | RDKafkaLogLevel::Alert
         | RDKafkaLogLevel::Critical

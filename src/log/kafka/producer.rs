@@ -361,7 +361,8 @@ impl ProducerContext for Deliveries {
         let outcome = match result {
             Ok(message) => Ok(Written {
                 partition: u32::try_from(message.partition()).unwrap_or(0),
-                offset: u64::try_from(message.offset()).unwrap_or(0),
+                // -1 when a broker had it already.
+                offset: u64::try_from(message.offset()).ok(),
             }),
             Err((error, message)) => Err(match error::production(error) {
                 Error::Unavailable(text) if !raw::was_never_sent(message) => Error::Unknown(text),

@@ -19,13 +19,27 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const STORAGE_PORT: u16 = 7_000;
 const STOP_GRACE: Duration = Duration::from_secs(60);
 const LOG_TAIL_LINES: usize = 20;
+/// A node with this starts as the replacement of the one at that address, which may be its own.
+const REPLACE: &str = "-Dcassandra.replace_address_first_boot";
 /// Copies of a topic: one in each data centre, as brokers are placed by rack. Two of them must have a record.
 const COPIES: (u32, u32) = (3, 2);
 /// A lost broker's partitions get other leaders after this.
 const SESSION_MS: u32 = 6_000;
 
+/// How a slow server spends its time, in milliseconds: it stands still, then runs.
+const SLOW_MS: (u64, u64) = (450, 50);
+
+/// How servers are started, when not as planned.
+#[derive(Debug, Default)]
+pub(super) struct Start {
+    /// Settings until the next start.
+    pub(super) set: Vec<Setting>,
+    /// Nodes take their own place in the ring, without data.
+    pub(super) replace: bool,
+}
+
 /// Starts those that do not run, with settings that are other than planned, and waits until all of them answer.
-pub(super) fn start(cluster: &Cluster, state: &mut State, names: &[String], set: &[Setting]) -> Result<()> {
+pub(super) fn start(cluster: &Cluster, state: &mut State, names: &[String], how: &Start) -> Result<()> {
     let mut absent: Vec<&String> = names.iter().filter(|name| state.running(name).is_none()).collect();
     // Those that others ask first come first.
     absent.sort_by_key(|name| needs_seed(name));
@@ -37,7 +51,7 @@ pub(super) fn start(cluster: &Cluster, state: &mut State, names: &[String], set:
     for (name, site) in absent.iter().zip(&sites) {
         let (file, between) =
             if plan::is_kafka(name) { ("server.properties", "=") } else { ("cassandra.yaml", ": ") };
-        setting::change(&site.dir.join("conf").join(file), between, set)?;
+        setting::change(&site.dir.join("conf").join(file), between, &how.set)?;
     }
     for ((name, site), launch) in absent.iter().zip(&sites).zip(launches) {
         if needs_seed(name) {
@@ -46,6 +60,10 @@ pub(super) fn start(cluster: &Cluster, state: &mut State, names: &[String], set:
             })?;
         }
         let marker = format!("-Ddueline.cluster.run={}", site.dir.display());
+        let launch = match how.replace && !plan::is_kafka(name) {
+            true => launch.option(format!("{REPLACE}={}", plan::address(name).ip())),
+            false => launch,
+        };
         let process = launch.start(&marker)?;
         say::line(format_args!("{name} starts as process {}, log {}", process.pid, site.log().display()));
         state.servers.insert((*name).clone(), process);
@@ -198,5 +216,21 @@ pub(super) fn freeze(state: &State, name: &str, still: bool) -> Result<()> {
     let process = state.running(name).with_context(|| format!("{name} does not run"))?;
     process.freeze(still)?;
     say::line(format_args!("{name} {}", if still { "stands still" } else { "goes on" }));
+    Ok(())
+}
+
+/// Has a server stand still nine tenths of the time, and lets it go on.
+pub(super) fn slow(state: &State, name: &str, length: Duration) -> Result<()> {
+    let process = state.running(name).with_context(|| format!("{name} does not run"))?;
+    say::line(format_args!("{name} is slow"));
+    let (still, runs) = (Duration::from_millis(SLOW_MS.0), Duration::from_millis(SLOW_MS.1));
+    let begun = Instant::now();
+    while begun.elapsed() < length {
+        process.freeze(true)?;
+        std::thread::sleep(still);
+        process.freeze(false)?;
+        std::thread::sleep(runs);
+    }
+    say::line(format_args!("{name} goes on"));
     Ok(())
 }

@@ -82,7 +82,7 @@ impl Cluster {
     /// Removes data and state. Logs stay until the next start.
     pub(super) fn clear(&self) -> Result<()> {
         for name in super::plan::names() {
-            state::remove_dir(&self.join(&name).join("data"))?;
+            super::disk::remove(self, &name)?;
         }
         state::remove_file(&self.socket())?;
         self.run.forget()

@@ -82,6 +82,12 @@ impl Launch {
         Launch { network: Some(network), ..self }
     }
 
+    /// One option more of the Java machine.
+    pub(crate) fn option(mut self, option: String) -> Launch {
+        self.jvm.push(option);
+        self
+    }
+
     /// The command that runs in the foreground, for tools that end by themselves.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.java);

@@ -44,7 +44,9 @@ async fn until_written(producer: &Producer) -> Vec<u64> {
         tokio::time::sleep(Duration::from_millis(QUIET_MS)).await;
         answers = write(producer, 10).await;
     }
-    answers.into_iter().map(|answer| answer.expect("all are written").offset).collect()
+    let offset =
+        |answer: Result<Written, Error>| answer.expect("all are written").offset.expect("at the first try");
+    answers.into_iter().map(offset).collect()
 }
 
 #[tokio::test]

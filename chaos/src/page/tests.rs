@@ -1,0 +1,166 @@
+//! Facts about the page of a run.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use dueline::testing::history::{Asked, Asks, Called, End, History};
+
+use super::*;
+
+/// A page of a run of twenty seconds, with a fault and two shards that changed hands.
+fn html(history: &History) -> String {
+    let course = Course::of(history, 0, Vec::new(), 20_000);
+    let duplicates = BTreeMap::from([("failed", 3)]);
+    let change = |at, instance: &str, phase: &str| Change {
+        at,
+        instance: instance.into(),
+        shard: 1,
+        epoch: 1,
+        phase: phase.into(),
+    };
+    let changes =
+        [change(0, "i-1", "running"), change(6_000, "i-1", "let go"), change(9_000, "i-2", "running")];
+    let page = Page {
+        title: "dc-loss <seed 1>".to_owned(),
+        clean: false,
+        run: vec![("commit", "abc".to_owned())],
+        plan: vec!["lose dc1".to_owned()],
+        places: BTreeMap::from([("i-1".to_owned(), "dc1"), ("i-2".to_owned(), "dc2")]),
+        course: &course,
+        recoveries: &[Recovery { dc: "dc1".into(), whole: true, from: 0, to: 9, took_ms: 7 }],
+        bounds: &[Bound {
+            what: "accepted".to_owned(),
+            wanted: "at least 99.9 %".to_owned(),
+            measured: "98 %".to_owned(),
+            kept: false,
+        }],
+        faults: &[Fault { what: "dc1 lost".into(), from: 5_000, to: 9_000 }],
+        changes: &changes,
+        shards: 2,
+        rules: vec![("in order", 12, 1)],
+        duplicates: &duplicates,
+        wrongs: vec!["a <b> & c".to_owned()],
+    };
+    page.html().expect("a page")
+}
+
+#[test]
+fn a_page_tells_of_everything_and_shows_no_markup_of_others() {
+    let html = html(&History::default());
+    for part in [
+        "dc-loss &lt;seed 1&gt;",
+        "a &lt;b&gt; &amp; c",
+        "lose dc1",
+        "in order",
+        "failed",
+        "7 ms",
+        "at least 99.9 %<td><span class=bad>98 %",
+        "Not everything",
+    ] {
+        assert!(html.contains(part), "{part}");
+    }
+    assert_eq!(html.matches("<svg").count(), 3);
+    assert!(
+        !html.contains("http://www.w3.org/1999/xhtml") && !html.contains("src="),
+        "it needs nothing else"
+    );
+}
+
+fn history() -> History {
+    let asked = |n: i64| Asked {
+        shard: Some(0),
+        offset: Some(n.unsigned_abs()),
+        appended: n * 100,
+        acked: n * 100 + 5,
+        queue: Some(format!("q-{n}")),
+        id: Some("t".into()),
+        asks: Asks::Schedule { due: None, payload: String::new(), may_lapse: false },
+        origin: None,
+        misplaced: false,
+    };
+    let called = |n: i64| Called {
+        shard: 0,
+        version: None,
+        decided: None,
+        sent: None,
+        arrived: n * 100 + 50,
+        ended: Some((n * 100 + 51, End::Succeeded)),
+        queue: format!("q-{n}"),
+        id: "t".into(),
+        due: n * 100,
+        ready: None,
+        deadline: n * 100 + 9_000,
+        token: [0, 0, 0],
+        attempt: 1,
+        max_attempts: None,
+        previous: None,
+        payload: String::new(),
+        refused: false,
+        broken_off: false,
+        parks: false,
+    };
+    History {
+        asked: (0..200).map(asked).collect(),
+        called: (0..200).map(called).collect(),
+        ..History::default()
+    }
+}
+
+/// `DUELINE_TEST_BROWSER`, which `cargo xtask test` sets, or the one on PATH. Without it the test says what is not tested;
+/// under CI it fails.
+fn browser() -> Option<PathBuf> {
+    let runs = |program: &Path| Command::new(program).arg("--version").output().is_ok();
+    let set = std::env::var_os("DUELINE_TEST_BROWSER").filter(|path| !path.is_empty()).map(PathBuf::from);
+    if let Some(set) = &set {
+        assert!(runs(set), "DUELINE_TEST_BROWSER: {} does not run", set.display());
+    }
+    let found = set.or_else(|| Some(PathBuf::from("chromium")).filter(|program| runs(program)));
+    if found.is_none() {
+        let wanted = "chromium is not there: Debian's package chromium";
+        assert!(std::env::var_os("CI").is_none_or(|value| value != "true"), "{wanted}");
+        // Written past the test harness, which would keep it to itself.
+        writeln!(std::io::stderr(), "SKIPPED: {wanted}. The page of a run is NOT opened in a browser")
+            .expect("stderr");
+    }
+    found
+}
+
+/// What a browser makes of a page: it measures, and writes what it found into the document.
+const MEASURE: &str = "<script>
+const box = one => one.getBoundingClientRect();
+const wide = [...document.querySelectorAll('body *')].filter(one => box(one).right > innerWidth + 1);
+const seen = (svg, kinds) => [...svg.querySelectorAll(kinds)].filter(one => box(one).width > 0 || box(one).height > 0);
+const drawn = [...document.querySelectorAll('svg')].map(svg => [box(svg).width > 600, box(svg).height > 100,
+    seen(svg, 'polyline').length > 0, seen(svg, 'rect').length > 0, seen(svg, 'text').length > 1]);
+const legends = [...document.querySelectorAll('p.legend')].map(one => [...one.querySelectorAll('i')].map(colour =>
+    box(colour).width > 5 && getComputedStyle(colour).backgroundColor !== 'rgba(0, 0, 0, 0)'));
+document.title = JSON.stringify({ drawn, legends, wide: wide.length,
+    bad: getComputedStyle(document.querySelector('.bad')).color });
+</script>";
+
+#[test]
+fn a_browser_shows_the_pictures_within_the_page() {
+    let Some(browser) = browser() else { return };
+    let dir = tempfile::tempdir().expect("a folder");
+    let page = dir.path().join("report.html");
+    std::fs::write(&page, html(&history()) + MEASURE).expect("a page");
+    let output = Command::new(browser)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--window-size=1200,900", "--dump-dom"])
+        .arg(format!("--user-data-dir={}", dir.path().join("profile").display()))
+        .arg(format!("file://{}", page.display()))
+        .output()
+        .expect("the browser runs");
+    let dom = String::from_utf8_lossy(&output.stdout);
+    let title = dom.split("<title>").nth(1).and_then(|rest| rest.split("</title>").next());
+    let found: serde_json::Value = serde_json::from_str(title.unwrap_or_default())
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+    // Lines, the band of the fault, and words at the axes; the picture of owners has bars and no lines but axes.
+    assert_eq!(found["drawn"].as_array().map(Vec::len), Some(3), "{found}");
+    for picture in found["drawn"].as_array().expect("a list") {
+        assert!(picture.as_array().expect("a list").iter().all(|holds| *holds == true), "{found}");
+    }
+    assert_eq!(found["legends"], serde_json::json!([[true, true], [true, true], [true, true]]), "{found}");
+    assert_eq!(found["wide"], 0, "nothing is cut off at the right: {found}");
+    assert_eq!(found["bad"], "rgb(179, 38, 30)", "what is wrong is red: {found}");
+}

@@ -1,0 +1,98 @@
+//! The kinds of runs.
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+/// A kind of run. The first line of each is what `chaos list` says of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Scenario {
+    /// kill -9 of instances, each started again; how long shards had no running owner
+    Kill,
+    /// SIGSTOP of an owner for 5, 20 and 60 s, then SIGCONT
+    Sigstop,
+    /// all instances killed; cancels while nobody lives; instances start
+    LostCancel,
+    /// an instance cut from Kafka only, silently or loudly (Linux, root)
+    CutKafka,
+    /// an instance cut from Cassandra only, silently or loudly (Linux, root)
+    CutCassandra,
+    /// instances join and leave in good order, ten times a minute
+    RebalanceStorm,
+    /// a data centre lost whole: network, brokers, nodes, instances (--servers cluster)
+    DcLoss,
+    /// a data centre cut off by its network alone (--servers cluster)
+    DcCut,
+    /// a data centre lost, then one node more, then both back (--servers cluster)
+    QuorumLoss,
+    /// all brokers killed for a while; what was taken in runs on (--servers cluster)
+    KafkaGone,
+    /// all nodes killed for a while; nothing starts (--servers cluster)
+    CassandraGone,
+    /// brokers and nodes killed or frozen, one at a time (--servers cluster)
+    ServersDown,
+    /// two data centres cut from each other, one way or both, or far apart, or lossy (--servers cluster)
+    Wan,
+    /// every broker, node and instance stopped in good order and started again (--servers cluster)
+    RollingRestart,
+    /// a broker or a node that stands still nine tenths of the time (--servers cluster)
+    ServersSlow,
+    /// no room left on the disk of a broker or a node (--servers cluster)
+    DiskFull,
+    /// a node that lost its disk comes back as its own replacement (--servers cluster)
+    NodeWiped,
+    /// all instances stopped, the group's offsets moved to the beginning or the end, instances started
+    OffsetsReset,
+    /// handlers that all fail, are slow, or do not answer, for a while
+    Handlers,
+    /// an instance whose wall clock jumps ahead or back (Linux, libfaketime)
+    ClockStep,
+    /// one instance to begin with; five join under load, one after the other
+    Grow,
+    /// faults of all the others in turn, as in `chaos soak` (--servers cluster)
+    Mixed,
+}
+
+impl Scenario {
+    /// Its name on the command line.
+    pub(crate) fn word(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+
+    /// What it does, in a line.
+    pub(crate) fn about(self) -> String {
+        let help = self.to_possible_value().and_then(|value| value.get_help().map(ToString::to_string));
+        help.unwrap_or_default()
+    }
+
+    /// How long after its acknowledgement a record is known to the owner of its queue, in milliseconds. One that is cut
+    /// from Kafka alone learns nothing until another has taken its shards: session timeout and 3 s, as promise 7 says.
+    pub(crate) fn known_ms(self) -> i64 {
+        match self {
+            Scenario::CutKafka => 9_000,
+            // What a lost leader acknowledged is read from the next one: the brokers' session of 6 s, and then as above.
+            Scenario::DcLoss | Scenario::DcCut | Scenario::QuorumLoss | Scenario::ServersDown => 15_000,
+            Scenario::RollingRestart | Scenario::DiskFull | Scenario::NodeWiped => 15_000,
+            // A leader that answers now and then is no lost one: what it took is read at its pace.
+            Scenario::ServersSlow => 30_000,
+            // Elections, and the group anew, after the last broker is back.
+            Scenario::KafkaGone | Scenario::Mixed => 30_000,
+            // Who cannot reach the leader of a partition, and is a member of the group, learns nothing for as long.
+            Scenario::Wan => 45_000,
+            _ => 5_000,
+        }
+    }
+
+    /// Whether it needs a cluster of several servers.
+    pub(crate) fn needs_cluster(self) -> bool {
+        use Scenario::{ClockStep, CutCassandra, CutKafka, Grow, Handlers};
+        use Scenario::{Kill, LostCancel, OffsetsReset, RebalanceStorm, Sigstop};
+        let alone = matches!(self, Kill | Sigstop | LostCancel | CutKafka | CutCassandra | RebalanceStorm);
+        !alone && !matches!(self, OffsetsReset | Handlers | ClockStep | Grow)
+    }
+
+    /// Whether each instance needs a network of its own.
+    pub(crate) fn cuts(self) -> bool {
+        matches!(self, Scenario::CutKafka | Scenario::CutCassandra)
+    }
+}

@@ -1,0 +1,109 @@
+//! Plans of one kind of fault each: slow servers, full disks, lost data, moved offsets, bad handlers, wrong clocks, growth.
+
+use dueline::testing::rng::Rng;
+
+use super::draw::{STEPS, one_of, rest};
+use super::mix::length;
+use super::{Down, Mood, Offsets, Step, Wanted};
+use crate::cluster::{BROKERS, NODES};
+
+/// Faults that go on by themselves once they have begun, from and to, in milliseconds.
+const FAULT_MS: (i64, i64) = (15_000, 30_000);
+/// Nodes that can be replaced in their own place: a seed takes no data from others when it starts.
+const REPLACEABLE: [&str; 2] = ["cassandra-2", "cassandra-4"];
+/// How far clocks jump: within the tolerance, beyond a lease, an hour.
+const JUMPS_MS: [i64; 3] = [500, 20_000, 3_600_000];
+/// Between two instances that join, from and to.
+const JOIN_MS: (i64, i64) = (8_000, 15_000);
+/// What handlers can be like when they are not willing.
+pub(super) const MOODS: [Mood; 3] = [Mood::Failing, Mood::Slow, Mood::Silent];
+
+/// A broker and a node in turn.
+fn each_kind(wanted: &Wanted, mut step: impl FnMut(String, &mut Rng) -> Step) -> Vec<Step> {
+    let mut dice = Rng::of_stream(wanted.seed, STEPS);
+    let mut kinds: [&[&str]; 2] = [&BROKERS, &NODES];
+    dice.shuffle(&mut kinds);
+    let count = wanted.minutes.unwrap_or(4).max(2) as usize;
+    (0..count).map(|number| step(one_of(kinds[number % kinds.len()], &mut dice), &mut dice)).collect()
+}
+
+pub(super) fn slow(wanted: &Wanted) -> Vec<Step> {
+    each_kind(wanted, |name, dice| Step::LoseServers {
+        names: vec![name],
+        how: Down::Slow,
+        for_ms: length(FAULT_MS, dice),
+        rest_ms: rest(dice),
+    })
+}
+
+pub(super) fn full_disks(wanted: &Wanted) -> Vec<Step> {
+    each_kind(wanted, |name, dice| Step::FillDisk {
+        name,
+        for_ms: length(FAULT_MS, dice),
+        rest_ms: rest(dice),
+    })
+}
+
+/// A node comes back empty; then a data centre of others is lost, so that it is needed for every quorum.
+pub(super) fn wiped(wanted: &Wanted) -> Vec<Step> {
+    let mut dice = Rng::of_stream(wanted.seed, STEPS);
+    let mut steps = Vec::new();
+    for _ in 0..wanted.minutes.map_or(1, |minutes| (minutes / 3).max(1)) {
+        let node = dice.index(REPLACEABLE.len());
+        let name = REPLACEABLE[node].to_owned();
+        steps.push(Step::WipeNode { name, for_ms: length(FAULT_MS, &mut dice), rest_ms: rest(&mut dice) });
+        // The other data centre that has two nodes.
+        let others = if node == 0 { ["cassandra-3", "cassandra-4"] } else { ["cassandra-1", "cassandra-2"] };
+        steps.push(Step::LoseServers {
+            names: others.map(str::to_owned).to_vec(),
+            how: Down::Killed,
+            for_ms: length(FAULT_MS, &mut dice),
+            rest_ms: rest(&mut dice),
+        });
+    }
+    steps
+}
+
+/// To the beginning and to the end, in an order of the seed.
+pub(super) fn offsets(wanted: &Wanted) -> Vec<Step> {
+    let mut dice = Rng::of_stream(wanted.seed, STEPS);
+    let mut ends = [Offsets::Beginning, Offsets::End];
+    dice.shuffle(&mut ends);
+    let count = wanted.minutes.unwrap_or(2).max(1) as usize;
+    (0..count).map(|number| Step::MoveOffsets { to: ends[number % 2], rest_ms: rest(&mut dice) }).collect()
+}
+
+/// Each mood in turn.
+pub(super) fn handlers(wanted: &Wanted) -> Vec<Step> {
+    let mut dice = Rng::of_stream(wanted.seed, STEPS);
+    let mut moods = MOODS;
+    dice.shuffle(&mut moods);
+    let count = wanted.minutes.unwrap_or(3).max(1) as usize;
+    (0..count).map(|number| handlers_in(moods[number % moods.len()], FAULT_MS, &mut dice)).collect()
+}
+
+pub(super) fn handlers_in(mood: Mood, lengths: (i64, i64), dice: &mut Rng) -> Step {
+    Step::Handlers { mood, for_ms: length(lengths, dice), rest_ms: rest(dice) }
+}
+
+/// Each jump once, ahead or back.
+pub(super) fn clocks(wanted: &Wanted, instances: &[String]) -> Vec<Step> {
+    let mut dice = Rng::of_stream(wanted.seed, STEPS);
+    let mut jumps = JUMPS_MS;
+    dice.shuffle(&mut jumps);
+    let count = wanted.minutes.unwrap_or(3).max(1) as usize;
+    let jump = |number: usize| {
+        let far_ms = jumps[number % jumps.len()];
+        let by_ms = if dice.chance(500) { far_ms } else { -far_ms };
+        let victim = one_of(instances, &mut dice);
+        Step::StepClock { victim, by_ms, for_ms: length(FAULT_MS, &mut dice), rest_ms: rest(&mut dice) }
+    };
+    (0..count).map(jump).collect()
+}
+
+/// All but the first join, one after the other.
+pub(super) fn grow(wanted: &Wanted, instances: &[String]) -> Vec<Step> {
+    let mut dice = Rng::of_stream(wanted.seed, STEPS);
+    let join = |name: &String| Step::Join { name: name.clone(), after_ms: length(JOIN_MS, &mut dice) };
+    instances.iter().skip(1).map(join).collect()
+}

@@ -1,0 +1,113 @@
+//! The disk of a server: a small one of its own, with no room left on it, or without its data.
+//!
+//! A small disk is a file system in memory: it is as full as a real one, and faster.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::state::Cluster;
+use crate::say;
+use crate::servers::state as files;
+
+/// Room on a small disk beside what is there.
+const ROOM_MB: u64 = 96;
+const MB: u64 = 1 << 20;
+/// What takes the room.
+const FILLER: &str = "filler";
+/// It is written in pieces of these sizes, the small ones when a large one does not fit any more.
+const PIECES: [usize; 2] = [1 << 20, 1 << 12];
+
+/// Whether a server's data lies on a disk of its own.
+pub(super) fn is_small(cluster: &Cluster, name: &str) -> bool {
+    let device = |path: &Path| fs::metadata(path).map(|metadata| metadata.dev());
+    let (data, server) = (data(cluster, name), cluster.join(name));
+    matches!((device(&data), device(&server)), (Ok(own), Ok(around)) if own != around)
+}
+
+/// Gives a server that does not run a small disk, with its data on it.
+pub(super) fn confine(cluster: &Cluster, name: &str) -> Result<()> {
+    let data = data(cluster, name);
+    let before = data.with_file_name("data-before");
+    files::remove_dir(&before)?;
+    fs::rename(&data, &before).with_context(|| format!("moving {}", data.display()))?;
+    files::make_dir(&data)?;
+    let size_mb = used(&before)? / MB + 1 + ROOM_MB;
+    let size = format!("size={size_mb}m");
+    program(Command::new("mount").args(["-t", "tmpfs", "-o", &size, "dueline-cluster"]).arg(&data))?;
+    program(Command::new("cp").args(["--archive", "--sparse=always"]).arg(before.join(".")).arg(&data))?;
+    files::remove_dir(&before)?;
+    say::line(format_args!("{name} has a disk of {size_mb} MiB"));
+    Ok(())
+}
+
+/// Takes all room that is left on a small disk.
+pub(super) fn fill(cluster: &Cluster, name: &str) -> Result<()> {
+    ensure!(is_small(cluster, name), "{name} has no small disk: `cargo xtask cluster confine {name}` first");
+    let path = data(cluster, name).join(FILLER);
+    let mut file = File::create(&path).with_context(|| format!("{}", path.display()))?;
+    for size in PIECES {
+        let piece = vec![0; size];
+        loop {
+            match file.write_all(&piece) {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::StorageFull => break,
+                Err(error) => return Err(error).with_context(|| format!("filling {}", path.display())),
+            }
+        }
+    }
+    say::line(format_args!("the disk of {name} is full"));
+    Ok(())
+}
+
+/// Makes room again.
+pub(super) fn empty(cluster: &Cluster, name: &str) -> Result<()> {
+    files::remove_file(&data(cluster, name).join(FILLER))?;
+    say::line(format_args!("the disk of {name} has room again"));
+    Ok(())
+}
+
+/// Removes the data of a server that does not run.
+pub(super) fn wipe(cluster: &Cluster, name: &str) -> Result<()> {
+    remove(cluster, name)?;
+    say::line(format_args!("the data of {name} is gone"));
+    Ok(())
+}
+
+/// Removes a server's data, and its disk if it has one of its own.
+pub(super) fn remove(cluster: &Cluster, name: &str) -> Result<()> {
+    let data = data(cluster, name);
+    if is_small(cluster, name) {
+        program(Command::new("umount").arg("--lazy").arg(&data))?;
+    }
+    files::remove_dir(&data)
+}
+
+fn data(cluster: &Cluster, name: &str) -> PathBuf {
+    cluster.join(name).join("data")
+}
+
+/// Bytes that a folder takes.
+fn used(dir: &Path) -> Result<u64> {
+    const BLOCK: u64 = 512;
+    let mut sum = 0;
+    for entry in fs::read_dir(dir).with_context(|| format!("{}", dir.display()))? {
+        let entry = entry?;
+        let metadata = entry.metadata()?;
+        sum += metadata.blocks() * BLOCK;
+        if metadata.is_dir() {
+            sum += used(&entry.path())?;
+        }
+    }
+    Ok(sum)
+}
+
+fn program(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("running {command:?}"))?;
+    ensure!(status.success(), "{command:?} failed; its messages are above");
+    Ok(())
+}
