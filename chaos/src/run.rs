@@ -20,13 +20,13 @@ use crate::act;
 use crate::clock::{self, sleep_ms, wall_ms};
 use crate::cluster::Cluster;
 use crate::course::Course;
-use crate::faketime;
 use crate::network;
 use crate::plan::{Plan, Scenario, Wanted};
 use crate::report::{Ran, Report};
 use crate::say;
 use crate::servers::Servers;
 use crate::site::{self, Site, is_loopback};
+use crate::skew;
 use crate::stage::{self, Ground, Stage};
 use crate::takeover;
 
@@ -157,7 +157,7 @@ pub(crate) async fn run(args: Args, cluster: Option<Arc<Cluster>>) -> Result<boo
         return Ok(all.over_bound == 0 && all.never == 0);
     }
     let program = site::program(args.setting.dueline.as_deref(), args.setting.plant.is_some())?;
-    let clocks = (args.scenario == Scenario::ClockStep).then(faketime::library).transpose()?;
+    let clocks = (args.scenario == Scenario::ClockStep).then(skew::library).transpose()?;
     let servers = match (&cluster, args.kafka, args.cassandra) {
         (Some(cluster), ..) => Servers::given(cluster.kafka.clone(), cluster.cassandra.clone()),
         (None, Some(kafka), Some(cassandra)) => Servers::given(kafka, cassandra),

@@ -206,25 +206,21 @@ pub(crate) fn program(given: Option<&Path>, planted: bool) -> Result<PathBuf> {
     if beside.exists() && std::env::var_os("CARGO").is_none() && !planted {
         return Ok(beside);
     }
-    say::line("building dueline");
+    let features: &[&str] = if planted { &["--features", "testing"] } else { &[] };
+    build(&[&["--package", "dueline", "--bin", "dueline"], features].concat(), "dueline")
+        .context("name the program with --dueline PATH")
+}
+
+/// Builds a part of this checkout, in this program's profile; gives the file of that name beside this program.
+pub(crate) fn build(what: &[&str], name: &str) -> Result<PathBuf> {
+    say::line(format_args!("building {name}"));
     let mut cargo = std::process::Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(crate::servers::workspace()).args([
-        "build",
-        "--package",
-        "dueline",
-        "--bin",
-        "dueline",
-    ]);
+    cargo.current_dir(crate::servers::workspace()).arg("build").args(what);
     if !cfg!(debug_assertions) {
         cargo.arg("--release");
     }
-    if planted {
-        cargo.args(["--features", "testing"]);
-    }
     let status = cargo.stdout(std::io::stderr()).status().context("running cargo")?;
-    anyhow::ensure!(
-        status.success() && beside.exists(),
-        "dueline cannot be built: name it with --dueline PATH"
-    );
-    Ok(beside)
+    let built = std::env::current_exe().context("the path of this program")?.with_file_name(name);
+    anyhow::ensure!(status.success() && built.exists(), "{name} cannot be built");
+    Ok(built)
 }

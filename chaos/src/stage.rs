@@ -14,7 +14,6 @@ use rustix::process::Signal;
 use crate::clock::{self, wall_ms};
 use crate::cluster::{self, Insides};
 use crate::course::Recovery;
-use crate::faketime;
 use crate::instance::{Instance, Start};
 use crate::ledger::{Call, Key};
 use crate::load::Load;
@@ -24,6 +23,7 @@ use crate::producer::Producer;
 use crate::say;
 use crate::sink::Sink;
 use crate::site::{self, Site, Spot, port_of};
+use crate::skew;
 use crate::takeover::{Gaps, Takeover};
 use crate::watch::Watch;
 
@@ -145,9 +145,9 @@ impl<'a> Stage<'a> {
         let mut env = Vec::new();
         if let Some(library) = &self.options.clocks {
             self.set_clock(name, 0)?;
-            env.extend(faketime::env(library, &self.clock_file(name)));
+            env.extend(skew::env(library, &self.clock_file(name)));
         }
-        env.extend(self.options.plant.iter().map(|mistake| ("DUELINE_PLANT", mistake.into())));
+        env.extend(self.options.plant.iter().map(|mistake| ("TESTING_PLANT", mistake.into())));
         Ok(env)
     }
 
@@ -157,7 +157,7 @@ impl<'a> Stage<'a> {
 
     /// Moves the wall clock of an instance; it is noticed within a second.
     pub(crate) fn set_clock(&self, name: &str, by_ms: i64) -> Result<()> {
-        faketime::set(&self.clock_file(name), by_ms)
+        skew::set(&self.clock_file(name), by_ms)
     }
 
     fn ports(&self, http: u16) -> Result<Ports> {
@@ -198,12 +198,18 @@ impl<'a> Stage<'a> {
     /// Waits until every shard has a running owner and every instance is one. An instance that ended by itself is a
     /// violation, told once.
     pub(crate) async fn until_all_run(&mut self) -> Result<()> {
-        self.expect_alive();
-        let names = self.names();
-        let what = format!("every shard runs, shared by {}", Vec::from_iter(names.clone()).join(", "));
-        clock::until(&what, RUN_AGAIN_SECONDS_MAX, || self.watch.all_run(&names)).await?;
-        self.expect_alive();
-        Ok(())
+        loop {
+            self.expect_alive();
+            let names = self.names();
+            anyhow::ensure!(!names.is_empty(), "no instance lives: {}", self.wrongs.join("; "));
+            let what = format!("every shard runs, shared by {}", Vec::from_iter(names.clone()).join(", "));
+            let Stage { live, watch, .. } = self;
+            let ended = |live: &mut Vec<Instance>| live.iter_mut().any(|one| one.ended().is_some());
+            clock::until(&what, RUN_AGAIN_SECONDS_MAX, || ended(live) || watch.all_run(&names)).await?;
+            if !ended(live) {
+                return Ok(());
+            }
+        }
     }
 
     fn expect_alive(&mut self) {

@@ -38,10 +38,10 @@ pub(super) async fn run(global: &Global, _args: Args) -> anyhow::Result<()> {
     until_stopped(server, listener, start(&config), serving).await
 }
 
-/// A build for tests makes the mistake that `DUELINE_PLANT` names: chaos shows with it that it finds mistakes.
+/// A build for tests makes the mistake that `TESTING_PLANT` names: chaos shows with it that it finds mistakes.
 #[cfg(feature = "testing")]
 fn plant() -> anyhow::Result<()> {
-    let Ok(name) = std::env::var("DUELINE_PLANT") else { return Ok(()) };
+    let Ok(name) = std::env::var("TESTING_PLANT") else { return Ok(()) };
     let plant = crate::engine::plant::set_everywhere(&name).map_err(|why| Exit::Usage.with(why))?;
     tracing::warn!(mistake = name, "this instance is broken on purpose: {}", plant.what());
     Ok(())

@@ -45,7 +45,7 @@ pub(crate) enum Scenario {
     OffsetsReset,
     /// handlers that all fail, are slow, or do not answer, for a while
     Handlers,
-    /// an instance whose wall clock jumps ahead or back (Linux, libfaketime)
+    /// an instance whose wall clock jumps ahead or back (Linux)
     ClockStep,
     /// one instance to begin with; five join under load, one after the other
     Grow,
