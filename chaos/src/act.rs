@@ -15,6 +15,7 @@ use crate::stage::Stage;
 use crate::takeover;
 use dueline::testing::rng::Rng;
 
+mod drains;
 mod places;
 
 pub(crate) use places::MEANWHILE_QUEUE;
@@ -69,6 +70,8 @@ pub(crate) async fn all(stage: &mut Stage<'_>, plan: &Plan, ledger: &Path, done:
             Step::Wire { from, to, how, for_ms, .. } => {
                 places::wire(stage, (from, to), *how, *for_ms).await?;
             }
+            Step::Drain { victim, for_ms, .. } => drains::drain(stage, victim, *for_ms).await?,
+            Step::Evacuate { dc, for_ms, .. } => drains::evacuate(stage, dc, *for_ms).await?,
             Step::Restart { name, .. } => places::restart(stage, name).await?,
             Step::LoseAll { tasks, due_ms, down_ms, .. } => {
                 let mut dice = Rng::of_stream(stage.options.seed, LOSSES + 1_000 * u64::from(number));

@@ -30,11 +30,13 @@ pub(crate) enum Scenario {
     ServersDown,
     Wan,
     RollingRestart,
+    Drain,
+    Evacuate,
     Mixed,
 }
 
 impl Scenario {
-    pub(crate) const ALL: [Scenario; 15] = [
+    pub(crate) const ALL: [Scenario; 17] = [
         Scenario::Kill,
         Scenario::Sigstop,
         Scenario::LostCancel,
@@ -49,6 +51,8 @@ impl Scenario {
         Scenario::ServersDown,
         Scenario::Wan,
         Scenario::RollingRestart,
+        Scenario::Drain,
+        Scenario::Evacuate,
         Scenario::Mixed,
     ];
 
@@ -69,6 +73,8 @@ impl Scenario {
             Scenario::ServersDown => "servers-down",
             Scenario::Wan => "wan",
             Scenario::RollingRestart => "rolling-restart",
+            Scenario::Drain => "drain",
+            Scenario::Evacuate => "evacuate",
             Scenario::Mixed => "mixed",
         }
     }
@@ -102,6 +108,10 @@ impl Scenario {
             Scenario::RollingRestart => {
                 "every broker, node and instance stopped in good order and started again (--servers cluster)"
             }
+            Scenario::Drain => "instances drained and undrained in turn, by the command line",
+            Scenario::Evacuate => {
+                "a data centre drained, then lost whole, then back and undrained (--servers cluster)"
+            }
             Scenario::Mixed => "faults of all the others in turn, as in `chaos soak` (--servers cluster)",
         }
     }
@@ -113,7 +123,7 @@ impl Scenario {
             Scenario::CutKafka => 9_000,
             // What a lost leader acknowledged is read from the next one: the brokers' session of 6 s, and then as above.
             Scenario::DcLoss | Scenario::DcCut | Scenario::QuorumLoss | Scenario::ServersDown => 15_000,
-            Scenario::RollingRestart => 15_000,
+            Scenario::RollingRestart | Scenario::Evacuate => 15_000,
             // Elections, and the group anew, after the last broker is back.
             Scenario::KafkaGone | Scenario::Mixed => 30_000,
             // Who cannot reach the leader of a partition, and is a member of the group, learns nothing for as long.
@@ -124,8 +134,8 @@ impl Scenario {
 
     /// Whether it needs a cluster of several servers.
     pub(crate) fn needs_cluster(self) -> bool {
-        use Scenario::{CutCassandra, CutKafka, Kill, LostCancel, RebalanceStorm, Sigstop};
-        !matches!(self, Kill | Sigstop | LostCancel | CutKafka | CutCassandra | RebalanceStorm)
+        use Scenario::{CutCassandra, CutKafka, Drain, Kill, LostCancel, RebalanceStorm, Sigstop};
+        !matches!(self, Kill | Sigstop | LostCancel | CutKafka | CutCassandra | RebalanceStorm | Drain)
     }
 
     /// Whether each instance needs a network of its own.
@@ -230,6 +240,18 @@ pub(crate) enum Step {
         for_ms: i64,
         rest_ms: i64,
     },
+    /// An instance drained for so long, and undrained.
+    Drain {
+        victim: String,
+        for_ms: i64,
+        rest_ms: i64,
+    },
+    /// A data centre drained, then lost whole for `for_ms`, then back and undrained.
+    Evacuate {
+        dc: String,
+        for_ms: i64,
+        rest_ms: i64,
+    },
     /// A server or an instance stopped in good order and started again.
     Restart {
         name: String,
@@ -248,6 +270,8 @@ impl Step {
             | Step::LoseDc { rest_ms, .. }
             | Step::LoseServers { rest_ms, .. }
             | Step::Wire { rest_ms, .. }
+            | Step::Drain { rest_ms, .. }
+            | Step::Evacuate { rest_ms, .. }
             | Step::Restart { rest_ms, .. } => Some(*rest_ms),
             Step::Join { .. } | Step::Leave { .. } => None,
         }
@@ -286,6 +310,10 @@ impl fmt::Display for Step {
                     }
                 }
                 write!(f, " for {:.1} s", s(for_ms))
+            }
+            Step::Drain { victim, for_ms, .. } => write!(f, "drain {victim} for {:.1} s", s(for_ms)),
+            Step::Evacuate { dc, for_ms, .. } => {
+                write!(f, "drain {dc}, lose all of it for {:.1} s, undrain it", s(for_ms))
             }
             Step::Restart { name, .. } => write!(f, "restart {name}"),
             Step::LoseAll { tasks, due_ms, down_ms, .. } => write!(

@@ -136,6 +136,8 @@ fn length_ms(step: &Step) -> i64 {
         Step::Freeze { for_ms, .. }
         | Step::LoseDc { for_ms, .. }
         | Step::LoseServers { for_ms, .. }
+        | Step::Drain { for_ms, .. }
+        | Step::Evacuate { for_ms, .. }
         | Step::Wire { for_ms, .. } => *for_ms,
         _ => 0,
     };
