@@ -10,6 +10,7 @@ mod dev;
 mod doctor;
 mod exit;
 mod gate;
+mod instance;
 mod look;
 mod migrate;
 mod output;
@@ -76,7 +77,7 @@ enum Noun {
     #[command(subcommand)]
     Shard(look::Shard),
     #[command(subcommand)]
-    Instance(look::Instance),
+    Instance(instance::Verb),
     #[command(subcommand)]
     Handler(look::Handler),
     #[command(subcommand)]
@@ -124,7 +125,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Noun::DeadLetter(verb) => dead_letter::run(&global, verb).await,
         Noun::Batch(verb) => batch::run(&global, verb).await,
         Noun::Shard(verb) => look::shard(&global, verb).await,
-        Noun::Instance(verb) => look::instance(&global, verb).await,
+        Noun::Instance(verb) => instance::run(&global, verb).await,
         Noun::Handler(verb) => look::handler(&global, verb).await,
         Noun::Rejected(verb) => look::rejected(&global, verb).await,
         Noun::Topics(verb) => topics::run(&global, verb).await,

@@ -163,7 +163,7 @@ pub enum Assignment {
     Lost(Vec<Shard>),
 }
 
-/// The reading side: one member of the consumer group.
+/// The reading side: one member of the consumer group, or none while it is away.
 pub trait Consumer: Send + Sync + 'static {
     /// Waits for the next change of assignment; `None` after [`Consumer::close`].
     fn assignment(&self) -> BoxFuture<'_, Option<Assignment>>;
@@ -187,7 +187,7 @@ pub trait Consumer: Send + Sync + 'static {
     /// Leaves the group: everything assigned is taken in order. Nothing is assigned until [`Consumer::join`].
     fn leave(&self);
 
-    /// Joins the group again after [`Consumer::leave`].
+    /// Joins the group again after [`Consumer::leave`]; nothing for one that did not leave.
     fn join(&self);
 
     /// Milliseconds since the client was last polled: a large one means that it hangs.

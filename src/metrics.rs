@@ -10,7 +10,7 @@ mod series;
 
 use std::collections::BTreeMap;
 
-use prometheus::{Encoder as _, Gauge, TextEncoder};
+use prometheus::{Encoder as _, Gauge, IntGauge, TextEncoder};
 
 pub use family::Described;
 use family::{Families, Family};
@@ -75,6 +75,7 @@ pub struct Metrics {
     events: Events,
     shards: Shards,
     requests: Requests,
+    drained: IntGauge,
     dc_loss: Option<Family<Gauge>>,
     families: Families,
 }
@@ -96,6 +97,7 @@ impl Metrics {
             events: Events::new(&mut families),
             shards: Shards::new(&mut families),
             requests: Requests::new(&mut families),
+            drained: series::drained(&mut families),
             dc_loss: options.on_servers.then(|| series::dc_loss(&mut families)),
             families,
         }
@@ -121,6 +123,11 @@ impl Metrics {
                 .of(layer.word())
                 .set(answer.map_or(f64::NAN, |survivable| f64::from(u8::from(survivable))));
         }
+    }
+
+    /// Whether this instance is drained.
+    pub fn drained(&self, is_drained: bool) {
+        self.drained.set(i64::from(is_drained));
     }
 
     /// A task's first attempt started so many seconds after it was due.

@@ -4,6 +4,7 @@
 //! and is right from then on.
 
 pub mod batch;
+pub mod drain;
 pub mod event;
 pub mod gate;
 pub mod home;
@@ -18,6 +19,7 @@ pub mod task_event;
 pub mod time;
 
 pub use batch::{Batch, BatchFilter, BatchProgress, BatchVerb, Batches, KnownBatch, Reached};
+pub use drain::{Drains, Place as DrainPlace};
 pub use event::{Due, Event, Origin, Redrive, RejectReason, Rejection, Verb};
 pub use gate::{Bar, Blackout, Change, Closed, Gate, GateAction, Gates, Operation, Target};
 pub use home::{home_shard, partition_of};

@@ -13,16 +13,17 @@ mod actor;
 pub(crate) mod batch;
 pub mod clock;
 pub(crate) mod gates;
+mod membership;
 mod observe;
 pub(crate) mod perform;
 mod publish;
-mod rejoin;
 mod retention;
 mod slots;
 mod trouble;
 mod watch;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -116,6 +117,8 @@ pub(crate) struct Shared {
     pub(crate) slots: Slots,
     pub(crate) gates: gates::Keeper,
     rejoin: mpsc::Sender<engine::LeaveCause>,
+    /// It lets go for good: the group is not joined any more.
+    stopping: AtomicBool,
     troubles: trouble::Troubles,
 }
 
@@ -155,7 +158,7 @@ const BEAT: Duration = Duration::from_secs(5);
 const LET_GO: Duration = Duration::from_secs(3);
 
 impl Service {
-    /// Starts: joins what the consumer is assigned.
+    /// Starts: joins the group, unless it is drained, and what it is assigned.
     pub fn start(parts: Parts) -> Service {
         let limits = parts.registry.handlers().map(|(name, _, policy)| (name.clone(), limit_of(&policy)));
         let pool = engine::Pool::new(limits.collect(), limit_of(&crate::dispatch::Policy::default()))
@@ -177,6 +180,7 @@ impl Service {
             clock,
             slots,
             rejoin,
+            stopping: AtomicBool::new(false),
             troubles: trouble::Troubles::default(),
         });
         let service = Service { shared, actors: Arc::default(), tasks: Arc::default() };
@@ -184,7 +188,7 @@ impl Service {
         let beat = tokio::spawn(service.clone().beat());
         let gates = tokio::spawn(gates::follow(service.clone()));
         let batches = tokio::spawn(batch::follow(service.clone()));
-        let rejoin = tokio::spawn(rejoin::when_asked(service.clone(), asked));
+        let membership = tokio::spawn(membership::keep(service.clone(), asked));
         let clock = tokio::spawn(service.shared.clock.clone().keep());
         let watch = tokio::spawn(watch::watch(service.clone()));
         let slots = tokio::spawn(slots::keep(service.clone()));
@@ -193,7 +197,7 @@ impl Service {
             .tasks
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .extend([follow, beat, gates, batches, rejoin, clock, watch, slots, retention]);
+            .extend([follow, beat, gates, batches, membership, clock, watch, slots, retention]);
         service
     }
 
@@ -249,6 +253,7 @@ impl Service {
     /// The first half of a stop in order: leaves the group, so that others get the shards while they run on for a moment,
     /// and lets go of them all. What is not let go after 3 s is left to its lease.
     pub async fn let_go(&self) {
+        self.shared.stopping.store(true, Ordering::SeqCst);
         self.shared.consumer.leave();
         self.tell_all(|| Input::Revoked);
         let _ = tokio::time::timeout(LET_GO, self.until_all(|engine| engine.is_released())).await;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! listen (bounds on connections) → guard (bounds on requests) → origin (no foreign page) → access (who may; audit)
-//!   → tasks · list · dead_letters · shards · gates · batches → node
+//!   → tasks · list · dead_letters · shards · gates · drains · batches → node
 //!                      └ hop ── Dueline-Hop: 1 ──▶ another instance
 //! ```
 //! Holds no state. Asking for something writes a schedule event to the log like any other producer; the answer can wait
@@ -14,6 +14,7 @@ mod batches;
 mod body;
 mod dead_letters;
 mod document;
+mod drains;
 mod explain;
 mod gates;
 mod guard;

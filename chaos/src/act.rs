@@ -15,6 +15,7 @@ use crate::stage::Stage;
 use crate::takeover;
 use dueline::testing::rng::Rng;
 
+mod drains;
 mod places;
 mod ways;
 
@@ -70,6 +71,8 @@ pub(crate) async fn all(stage: &mut Stage<'_>, plan: &Plan, ledger: &Path, done:
             Step::Wire { from, to, how, for_ms, .. } => {
                 places::wire(stage, (from, to), *how, *for_ms).await?;
             }
+            Step::Drain { victim, for_ms, .. } => drains::drain(stage, victim, *for_ms).await?,
+            Step::Evacuate { dc, for_ms, .. } => drains::evacuate(stage, dc, *for_ms).await?,
             Step::Restart { name, .. } => places::restart(stage, name).await?,
             Step::FillDisk { name, for_ms, .. } => ways::fill_disk(stage, name, *for_ms).await?,
             Step::WipeNode { name, for_ms, .. } => ways::wipe_node(stage, name, *for_ms).await?,

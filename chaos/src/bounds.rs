@@ -7,15 +7,19 @@ use serde::Serialize;
 
 use crate::act::MEANWHILE_QUEUE;
 use crate::cluster::BROKERS;
-use crate::course::{self, Course, Recovery};
+use crate::course::{self, Course, HandOver, Recovery};
 use crate::plan::Scenario;
 use crate::takeover::Spread;
 
 /// Of all events so many are accepted while a data centre is lost, and none waits longer for it.
 const ACCEPTED_PERCENT_MIN: f64 = 99.9;
+/// And all of them while nothing is lost but what was drained before.
+const ALL_PERCENT: f64 = 100.0;
 const WAIT_MS_MAX: i64 = 15_000;
 /// Others run the shards of a lost data centre within this.
 const TAKEN_MS_MAX: i64 = 40_000;
+/// When a drain moves shards, none is without a running owner for longer.
+const HAND_OVER_MS_MAX: i64 = 1_000;
 /// Lateness is what it was, so long after the loss.
 const CALM_AFTER_MS_MAX: i64 = 90_000;
 /// What is due while no event can be taken in is so late at most (99th percentile).
@@ -36,6 +40,7 @@ pub(crate) struct Measured<'a> {
     pub(crate) history: &'a History,
     pub(crate) course: &'a Course,
     pub(crate) recoveries: &'a [Recovery],
+    pub(crate) hand_overs: &'a [HandOver],
     /// Servers that were killed or frozen, since when, and until when.
     pub(crate) gone: &'a [(Vec<String>, i64, i64)],
 }
@@ -44,9 +49,14 @@ pub(crate) struct Measured<'a> {
 pub(crate) fn of(scenario: Scenario, measured: &Measured<'_>) -> Vec<Bound> {
     match scenario {
         Scenario::DcLoss | Scenario::DcCut => {
-            let mut all = vec![accepted(measured.course), waited(measured.course)];
+            let mut all = vec![accepted(measured.course, ACCEPTED_PERCENT_MIN), waited(measured.course)];
             all.extend(measured.recoveries.iter().map(taken));
             all.extend(calm(measured));
+            all
+        }
+        Scenario::Drain | Scenario::Evacuate => {
+            let mut all = vec![accepted(measured.course, ALL_PERCENT)];
+            all.extend(measured.hand_overs.iter().map(handed_over));
             all
         }
         Scenario::QuorumLoss | Scenario::Mixed => measured.recoveries.iter().map(taken).collect(),
@@ -57,13 +67,13 @@ pub(crate) fn of(scenario: Scenario, measured: &Measured<'_>) -> Vec<Bound> {
     }
 }
 
-fn accepted(course: &Course) -> Bound {
+fn accepted(course: &Course, percent_min: f64) -> Bound {
     let share = course.accepted as f64 * 100.0 / course.sent.max(1) as f64;
     Bound {
         what: "events accepted".to_owned(),
-        wanted: format!("at least {ACCEPTED_PERCENT_MIN} %"),
+        wanted: format!("at least {percent_min} %"),
         measured: format!("{share:.2} %"),
-        kept: share >= ACCEPTED_PERCENT_MIN,
+        kept: share >= percent_min,
     }
 }
 
@@ -83,6 +93,17 @@ fn taken(Recovery { dc, took_ms, .. }: &Recovery) -> Bound {
         wanted: format!("after at most {TAKEN_MS_MAX} ms"),
         measured: format!("{took_ms} ms"),
         kept: *took_ms <= TAKEN_MS_MAX,
+    }
+}
+
+/// A drain that moved nothing was none.
+fn handed_over(HandOver { what, shards, longest_ms, .. }: &HandOver) -> Bound {
+    let told = longest_ms.map(|ms| format!("{ms} ms, {shards} changes of hands"));
+    Bound {
+        what: format!("{what}: a shard without a running owner"),
+        wanted: format!("for at most {HAND_OVER_MS_MAX} ms"),
+        measured: told.unwrap_or_else(|| "no shard changed hands".to_owned()),
+        kept: longest_ms.is_some_and(|ms| ms <= HAND_OVER_MS_MAX),
     }
 }
 
@@ -133,10 +154,29 @@ mod tests {
             history,
             course: &course,
             recoveries: &[recovery],
+            hand_overs: &[],
             gone: &[(brokers, 10_000, 60_000)],
         };
         let scenarios = [Scenario::DcLoss, Scenario::KafkaGone];
         scenarios.iter().flat_map(|one| of(*one, &measured)).map(|bound| bound.kept).collect()
+    }
+
+    #[test]
+    fn a_drain_keeps_its_figures_when_shards_moved_and_none_stood_still_for_long() {
+        let kept = |longest_ms: Option<i64>, sent| {
+            let history = history(5);
+            let course = Course::of(&history, sent, vec![1], 200_000);
+            let what = "i-1 drained".to_owned();
+            let hand_over = HandOver { what, shards: 3, longest_ms, took_ms: 9 };
+            let (recoveries, gone) = (&[], &[]);
+            let measured =
+                Measured { history: &history, course: &course, recoveries, hand_overs: &[hand_over], gone };
+            of(Scenario::Drain, &measured).iter().map(|bound| bound.kept).collect::<Vec<_>>()
+        };
+        assert_eq!(kept(Some(1_000), 1), [true, true]);
+        assert_eq!(kept(Some(1_001), 1), [true, false]);
+        assert_eq!(kept(None, 1), [true, false]);
+        assert_eq!(kept(Some(1), 2), [false, true]);
     }
 
     fn recovery(took_ms: i64) -> Recovery {

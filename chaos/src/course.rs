@@ -27,6 +27,18 @@ pub(crate) struct Recovery {
     pub(crate) took_ms: i64,
 }
 
+/// Shards that changed hands because somebody asked for it.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct HandOver {
+    pub(crate) what: String,
+    /// How many did, some twice perhaps.
+    pub(crate) shards: usize,
+    /// Without a running owner for so long, the longest of them; `None` = none changed hands.
+    pub(crate) longest_ms: Option<i64>,
+    /// From the request until all was as asked for, in milliseconds.
+    pub(crate) took_ms: i64,
+}
+
 /// What a run came to, in figures.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Course {

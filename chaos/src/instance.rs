@@ -20,6 +20,8 @@ const POLL: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct Instance {
     pub(crate) name: String,
+    /// Where its HTTP interface is reached from here.
+    pub(crate) port: u16,
     /// Its own network, where it has one.
     network: Option<Network>,
     child: Child,
@@ -29,6 +31,7 @@ pub(crate) struct Instance {
 #[derive(Debug)]
 pub(crate) struct Start<'a> {
     pub(crate) name: &'a str,
+    pub(crate) port: u16,
     pub(crate) program: &'a Path,
     pub(crate) config: &'a Path,
     pub(crate) log: &'a Path,
@@ -49,7 +52,7 @@ impl Instance {
             .stderr(output)
             .spawn()
             .with_context(|| format!("{} cannot be started", start.program.display()))?;
-        Ok(Instance { name: start.name.to_owned(), network: start.network, child })
+        Ok(Instance { name: start.name.to_owned(), port: start.port, network: start.network, child })
     }
 
     pub(crate) fn signal(&self, signal: Signal) -> Result<()> {

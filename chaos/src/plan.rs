@@ -185,6 +185,18 @@ pub(crate) enum Step {
         for_ms: i64,
         rest_ms: i64,
     },
+    /// An instance drained for so long, and undrained.
+    Drain {
+        victim: String,
+        for_ms: i64,
+        rest_ms: i64,
+    },
+    /// A data centre drained, then lost whole for `for_ms`, then back and undrained.
+    Evacuate {
+        dc: String,
+        for_ms: i64,
+        rest_ms: i64,
+    },
     /// A server or an instance stopped in good order and started again.
     Restart {
         name: String,
@@ -208,6 +220,8 @@ impl Step {
             | Step::MoveOffsets { rest_ms, .. }
             | Step::Handlers { rest_ms, .. }
             | Step::StepClock { rest_ms, .. }
+            | Step::Drain { rest_ms, .. }
+            | Step::Evacuate { rest_ms, .. }
             | Step::Restart { rest_ms, .. } => Some(*rest_ms),
             Step::Join { .. } | Step::Leave { .. } => None,
         }
@@ -258,6 +272,10 @@ impl fmt::Display for Step {
                     }
                 }
                 write!(f, " for {:.1} s", s(for_ms))
+            }
+            Step::Drain { victim, for_ms, .. } => write!(f, "drain {victim} for {:.1} s", s(for_ms)),
+            Step::Evacuate { dc, for_ms, .. } => {
+                write!(f, "drain {dc}, lose all of it for {:.1} s, undrain it", s(for_ms))
             }
             Step::Restart { name, .. } => write!(f, "restart {name}"),
             Step::LoseAll { tasks, due_ms, down_ms, .. } => write!(

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::bounds::{self, Bound, Measured};
 use crate::clock::{rfc3339, wall_ms};
-use crate::course::{Course, Recovery};
+use crate::course::{Course, HandOver, Recovery};
 use crate::page::Page;
 use crate::plan::{Plan, Scenario};
 use crate::say;
@@ -60,6 +60,8 @@ struct Summary {
     takeovers: Option<Distribution>,
     /// Data centres that were lost.
     recoveries: Vec<Recovery>,
+    /// Drains, and what they moved.
+    drains: Vec<HandOver>,
     /// Faults that were begun and ended.
     faults: usize,
     /// Figures wanted of this scenario.
@@ -102,8 +104,9 @@ impl Report {
         let violations = Rule::ALL.iter().map(|rule| (word(rule), judged.violations(*rule)));
         let sent = &stage.producer.sent;
         let course = Course::of(&history, sent.count(), sent.waits(), load_ended);
-        let (recoveries, gone) = (&stage.recoveries, &stage.gone);
-        let bounds = bounds::of(scenario, &Measured { history: &history, course: &course, recoveries, gone });
+        let (recoveries, hand_overs, gone) = (&stage.recoveries, &stage.hand_overs, &stage.gone);
+        let measured = Measured { history: &history, course: &course, recoveries, hand_overs, gone };
+        let bounds = bounds::of(scenario, &measured);
         let in_time = over_bound == 0 && bounds.iter().all(|bound| bound.kept);
         let summary = Summary {
             scenario,
@@ -126,6 +129,7 @@ impl Report {
             hand_overs: Spread::of(&mut stage.watch.hand_overs()),
             takeovers: takeovers.clone(),
             recoveries: recoveries.clone(),
+            drains: hand_overs.clone(),
             faults: history.faults.len(),
             bounds,
             course,

@@ -6,14 +6,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::net::TcpListener;
 use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use dueline::testing::history::{Fault, Halted, History};
 use rustix::process::Signal;
 
 use crate::clock::{self, wall_ms};
 use crate::cluster::{self, Insides};
-use crate::course::Recovery;
+use crate::course::{HandOver, Recovery};
 use crate::instance::{Instance, Start};
 use crate::ledger::{Call, Key};
 use crate::load::Load;
@@ -31,6 +33,9 @@ use crate::watch::Watch;
 const RUN_AGAIN_SECONDS_MAX: u64 = 120;
 /// An instance that is asked to stop waits up to 25 s for its calls.
 const STOP_SECONDS_MAX: u64 = 60;
+/// Time for an answer of an instance, and between two questions, in milliseconds.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+const LOOK_MS: i64 = 200;
 
 /// What a run is made with.
 #[derive(Clone, Debug)]
@@ -70,6 +75,8 @@ pub(crate) struct Stage<'a> {
     pub(crate) takeovers: Vec<Takeover>,
     /// How long it took after a data centre was lost until others ran all shards.
     pub(crate) recoveries: Vec<Recovery>,
+    /// How shards changed hands when they were asked to.
+    pub(crate) hand_overs: Vec<HandOver>,
     /// Servers that were killed or frozen, since when, and until when.
     pub(crate) gone: Vec<(Vec<String>, i64, i64)>,
     ground: Ground,
@@ -102,6 +109,7 @@ impl<'a> Stage<'a> {
             site,
             takeovers: Vec::new(),
             recoveries: Vec::new(),
+            hand_overs: Vec::new(),
             gone: Vec::new(),
             ground,
             load: None,
@@ -134,7 +142,7 @@ impl<'a> Stage<'a> {
         let log = self.site.file(&format!("{name}.log"));
         let (program, config, log) = (self.options.program.as_path(), config.as_path(), log.as_path());
         let env = self.env(name)?;
-        let instance = Instance::start(Start { name, program, config, log, network, env: &env })?;
+        let instance = Instance::start(Start { name, port, program, config, log, network, env: &env })?;
         self.started += 1;
         self.watch.follow(name, format!("{name}#{}", self.started), port);
         self.live.push(instance);
@@ -201,7 +209,7 @@ impl<'a> Stage<'a> {
         loop {
             self.expect_alive();
             let names = self.names();
-            anyhow::ensure!(!names.is_empty(), "no instance lives: {}", self.wrongs.join("; "));
+            ensure!(!names.is_empty(), "no instance lives: {}", self.wrongs.join("; "));
             let what = format!("every shard runs, shared by {}", Vec::from_iter(names.clone()).join(", "));
             let Stage { live, watch, .. } = self;
             let ended = |live: &mut Vec<Instance>| live.iter_mut().any(|one| one.ended().is_some());
@@ -253,6 +261,34 @@ impl<'a> Stage<'a> {
         });
         self.watch.measure(Gaps::new(killed_us, open.collect()));
         Ok(())
+    }
+
+    /// Has an instance asked by the command line of the product.
+    pub(crate) async fn dueline(&self, asked: &str, arguments: &[&str]) -> Result<()> {
+        let mut command = std::process::Command::new(&self.options.program);
+        let server = format!("http://127.0.0.1:{}", self.instance(asked)?.port);
+        command.args(arguments).args(["--server", &server, "--by", "chaos"]).stdin(Stdio::null());
+        let output = tokio::task::spawn_blocking(move || command.output()).await??;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "dueline {}: {}: {said}", arguments.join(" "), output.status);
+        Ok(())
+    }
+
+    /// Waits until an instance says that it is drained.
+    pub(crate) async fn until_drained(&self, name: &str, seconds: u64) -> Result<()> {
+        let url = format!("http://127.0.0.1:{}/readyz", self.instance(name)?.port);
+        let client = reqwest::Client::builder().no_proxy().timeout(ANSWER_TIMEOUT).build()?;
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(seconds);
+        loop {
+            // One that starts does not answer yet.
+            if let Ok(answer) = client.get(&url).send().await
+                && answer.text().await.is_ok_and(|said| said.contains("drained"))
+            {
+                return Ok(());
+            }
+            ensure!(tokio::time::Instant::now() < deadline, "{name} is not drained after {seconds} s");
+            clock::sleep_ms(LOOK_MS).await;
+        }
     }
 
     /// Kills all of them.

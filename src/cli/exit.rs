@@ -84,7 +84,7 @@ fn told_once(error: &anyhow::Error) -> String {
 }
 
 /// Nouns and verbs of the interface that this version does not have yet.
-const NOT_THERE_YET: [&str; 8] = ["batch", "console", "drain", "purge", "reset", "stop", "test", "watch"];
+const NOT_THERE_YET: [&str; 7] = ["batch", "console", "purge", "reset", "stop", "test", "watch"];
 
 /// Help and version are no errors; everything else is wrong usage.
 pub(super) fn of_usage(error: &clap::Error) -> ExitCode {

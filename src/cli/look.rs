@@ -1,4 +1,4 @@
-//! `dueline queue`, `shard`, `instance`, `handler`, `rejected`: what there is, as the instances see it.
+//! `dueline queue`, `shard`, `handler`, `rejected`: what there is, as the instances see it.
 
 use std::collections::BTreeSet;
 
@@ -56,14 +56,6 @@ pub(super) struct Author {
 pub(super) enum Shard {
     /// List every shard: owner, epoch, phase, progress.
     #[command(after_help = "Example: dueline shard list")]
-    List,
-}
-
-/// Look at instances.
-#[derive(Debug, clap::Subcommand)]
-pub(super) enum Instance {
-    /// List instances with a heartbeat in the last hour.
-    #[command(after_help = "Example: dueline instance list")]
     List,
 }
 
@@ -164,21 +156,6 @@ pub(super) async fn shard(global: &Global, _verb: Shard) -> anyhow::Result<()> {
         format!(
             "{:<5} {owner:<20} epoch {:<5} {phase:<12} applied {:<8} lag {lag:<6} watermark {watermark:<24}  in memory {}\n",
             shard["shard"], shard["epoch"], shard["applied"], shard["tasks_in_memory"]
-        )
-    })
-    .await
-}
-
-pub(super) async fn instance(global: &Global, _verb: Instance) -> anyhow::Result<()> {
-    list(global, "instances", |one| {
-        let text = |name: &str| one[name].as_str().unwrap_or("-").to_owned();
-        let alive = if one["alive"] == Value::Bool(true) { "alive" } else { "silent" };
-        format!(
-            "{}  {}  {}  {alive}  seen {}\n",
-            text("name"),
-            text("dc"),
-            text("advertise"),
-            text("seen_at")
         )
     })
     .await

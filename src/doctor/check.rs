@@ -52,6 +52,7 @@ checks! {
     CassandraClock = "cassandra-clock", "This machine's clock and that of each node agree within 50 ms";
     Shards = "shards", "The stored number of shards is `topics.partitions`";
     Instances = "instances", "Instances seen in the last minute: none is idle for want of shards";
+    Drains = "drains", "No instance and no data centre is drained";
 }
 
 impl Serialize for Check {

@@ -1,8 +1,9 @@
 //! What is stored about the installation itself: its shards, and the instances that were seen.
 
 use super::{Check, Finding, Wanted, listed};
-use crate::model::Wall;
+use crate::model::{DrainPlace, Operation, Wall};
 use crate::store::cassandra::facts::Facts;
+use crate::wire::time::format_time;
 
 /// An instance seen within this time may be running, in milliseconds.
 const SEEN_MS: u64 = 60_000;
@@ -12,7 +13,7 @@ pub fn findings(wanted: &Wanted, facts: &Facts, now: Wall) -> Vec<Finding> {
     if facts.replication.is_none() {
         return Vec::new();
     }
-    vec![shards(wanted, facts), instances(wanted, facts, now)]
+    vec![shards(wanted, facts), instances(wanted, facts, now), drains(facts)]
 }
 
 fn shards(wanted: &Wanted, facts: &Facts) -> Finding {
@@ -61,6 +62,26 @@ fn instances(wanted: &Wanted, facts: &Facts, now: Wall) -> Finding {
     }
 }
 
+/// A drain is meant to end: one that was forgotten leaves machines that do nothing.
+fn drains(facts: &Facts) -> Finding {
+    let check = Check::Drains;
+    let drains = match &facts.drains {
+        Ok(drains) => drains,
+        Err(why) => return not_known(check, "what is drained", why),
+    };
+    let told = |(place, operation): (&DrainPlace, &Operation)| {
+        let by = operation.by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
+        let reason = operation.reason.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
+        format!("{place} since {}{by}{reason}", format_time(operation.at))
+    };
+    let all: Vec<String> = drains.iter().map(told).collect();
+    if all.is_empty() {
+        return Finding::ok(check, "nothing is drained");
+    }
+    let what = format!("drained: {}", listed(&all));
+    Finding::warn(check, what, "when the maintenance is over: `dueline instance undrain NAME`, or `--dc DC`")
+}
+
 fn not_known(check: Check, what: &str, why: &str) -> Finding {
     let todo = "see the lines about migrations and nodes";
     Finding::warn(check, format!("{what} is not known: {why}"), todo)
@@ -71,6 +92,7 @@ mod tests {
     use super::super::Level;
     use super::super::kafka::tests::wanted;
     use super::*;
+    use crate::model::{Change, Drains};
     use crate::store::cassandra::facts::Copies;
     use crate::store::cassandra::replication::Replication;
 
@@ -82,6 +104,7 @@ mod tests {
             told: Vec::new(),
             migrations: Ok(Vec::new()),
             shards: Ok(Some(shards)),
+            drains: Ok(Drains::default()),
             instances: Ok(instances.iter().map(|(name, at)| ((*name).to_owned(), Wall(*at))).collect()),
         }
     }
@@ -92,19 +115,39 @@ mod tests {
 
     #[test]
     fn another_number_of_shards_fails() {
-        assert_eq!(levels(&facts(2, &[])), [Level::Ok, Level::Ok]);
-        assert_eq!(levels(&facts(3, &[])), [Level::Fail, Level::Ok]);
-        let unread = Facts { shards: Err("no".into()), instances: Err("no".into()), ..facts(2, &[]) };
-        assert_eq!(levels(&unread), [Level::Warn, Level::Warn]);
+        assert_eq!(levels(&facts(2, &[])), [Level::Ok, Level::Ok, Level::Ok]);
+        assert_eq!(levels(&facts(3, &[])), [Level::Fail, Level::Ok, Level::Ok]);
+        let unread = Facts {
+            shards: Err("no".into()),
+            instances: Err("no".into()),
+            drains: Err("no".into()),
+            ..facts(2, &[])
+        };
+        assert_eq!(levels(&unread), [Level::Warn, Level::Warn, Level::Warn]);
         assert_eq!(levels(&Facts { replication: None, ..facts(2, &[]) }), []);
     }
 
     #[test]
     fn instances_without_a_shard_are_idle_and_old_heartbeats_are_nobody() {
         let many = facts(2, &[("a", 99_000), ("b", 99_000), ("c", 99_000)]);
-        assert_eq!(levels(&many), [Level::Ok, Level::Warn]);
+        assert_eq!(levels(&many), [Level::Ok, Level::Warn, Level::Ok]);
         let gone = facts(2, &[("a", 99_000), ("b", 99_000), ("c", 10_000)]);
-        assert_eq!(levels(&gone), [Level::Ok, Level::Ok]);
+        assert_eq!(levels(&gone), [Level::Ok, Level::Ok, Level::Ok]);
         assert!(findings(&wanted(), &gone, Wall(100_000))[1].what.contains("2 instances"));
+    }
+
+    #[test]
+    fn what_is_drained_is_told_with_who_did_it_and_why() {
+        let mut drained = facts(2, &[]);
+        let change = Change::Drained(DrainPlace::Dc("dc2".into()));
+        let (by, reason) = (Some("anna".into()), Some("new switches".into()));
+        let operation = Operation { number: 1, id: 1, at: Wall(0), by, reason, change };
+        drained.drains.as_mut().expect("known").apply(&operation);
+        let found = findings(&wanted(), &drained, Wall(100_000)).pop().expect("a finding");
+        assert_eq!((found.level, found.check), (Level::Warn, Check::Drains));
+        assert_eq!(
+            found.what,
+            "drained: data centre dc2 since 1970-01-01T00:00:00.000Z by anna (new switches)"
+        );
     }
 }

@@ -219,6 +219,14 @@ impl Shards {
     }
 }
 
+/// Whether the instance is drained.
+pub(super) fn drained(families: &mut Families) -> IntGauge {
+    families.int_gauge(
+        "dueline_instance_drained",
+        "1 = this instance is drained: it runs no shard until a person undoes that",
+    )
+}
+
 /// Whether any data centre could be lost. Not known until it was asked.
 pub(super) fn dc_loss(families: &mut Families) -> Family<Gauge> {
     let help =

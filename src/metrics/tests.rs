@@ -30,6 +30,7 @@ fn every_series_is_there_before_anything_happened() {
         "dueline_shards_stopped{reason=\"log\"} 0",
         "dueline_dc_loss_survivable{layer=\"kafka\"} NaN",
         "dueline_oldest_overdue_seconds 0",
+        "dueline_instance_drained 0",
     ] {
         check_line(&metrics(), line);
     }

@@ -188,7 +188,11 @@ impl Batches {
             }
             Change::BatchStopped(number) => self.set(*number, Some(operation.number)),
             Change::BatchResumed(number) => self.set(*number, None),
-            Change::GateSet(_) | Change::GateCleared(..) | Change::Other(_) => {}
+            Change::GateSet(_)
+            | Change::GateCleared(..)
+            | Change::Drained(_)
+            | Change::Undrained(_)
+            | Change::Other(_) => {}
         }
     }
 

@@ -8,13 +8,14 @@
 //! ```
 //!
 //! Every change is an operation with the next number, never two with one: what is in force does not depend on clocks, and
-//! who did what, when and why stays on record. Batches are operations too.
+//! who did what, when and why stays on record. Batches and drains are operations too.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use super::batch::Batch;
+use super::drain;
 use super::name::{HandlerName, QueueName};
 use super::time::Wall;
 
@@ -159,6 +160,10 @@ pub enum Change {
     BatchStopped(u64),
     /// It goes on.
     BatchResumed(u64),
+    /// Instances were drained: they run no shard.
+    Drained(drain::Place),
+    /// That was undone.
+    Undrained(drain::Place),
     /// Something that a newer build knows: its word.
     Other(Arc<str>),
 }
@@ -189,7 +194,12 @@ impl Gates {
             Change::GateCleared(target, name) => {
                 self.set.remove(&(target.clone(), name.clone()));
             }
-            Change::BatchBegun(_) | Change::BatchStopped(_) | Change::BatchResumed(_) | Change::Other(_) => {}
+            Change::BatchBegun(_)
+            | Change::BatchStopped(_)
+            | Change::BatchResumed(_)
+            | Change::Drained(_)
+            | Change::Undrained(_)
+            | Change::Other(_) => {}
         }
     }
 

@@ -60,7 +60,8 @@ async fn open_servers(config: &Config) -> Result<Backends, Error> {
     } else {
         producer.clone()
     };
-    let consumer = Arc::new(crate::log::kafka::Consumer::start(options)?);
+    // The service joins when it knows whether it is drained.
+    let consumer = Arc::new(crate::log::kafka::Consumer::start_away(options)?);
     Ok(Backends { store, consumer, producer, handlers_producer, events_producer, embedded: None, redundancy })
 }
 

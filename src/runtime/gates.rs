@@ -1,4 +1,5 @@
-//! Gates: what people changed is followed in the store, and every shard is told what is closed.
+//! Gates: what people changed is followed in the store, and every shard is told what is closed. Batches and drains are read on
+//! the way.
 //!
 //! ```text
 //!   gate set, cleared ──► operation n+1, by compare-and-set ──► read by every instance within a second ──► engines
@@ -14,12 +15,13 @@ use tokio::sync::{Notify, watch};
 
 use crate::engine::Input;
 use crate::model::{
-    Batches, Boot, Change, CloseReason, Closed, Gate, Gates, Operation, Target, TaskKey, Wall,
+    Batches, Boot, Change, CloseReason, Closed, Drains, Gate, Gates, Operation, Target, TaskKey, Wall,
 };
 use crate::store::{Error, Store};
 use crate::wire::blackout::is_within;
 
 use super::Service;
+use super::membership::Drained;
 
 /// Time between looks at the store: with the look itself, how long a gate takes to be in force everywhere.
 const EVERY: Duration = Duration::from_millis(500);
@@ -38,6 +40,8 @@ pub(crate) struct Keeper {
     store: Arc<dyn Store>,
     gates: Mutex<Gates>,
     batches: Mutex<Batches>,
+    drains: Mutex<Drains>,
+    drained: watch::Sender<Drained>,
     closed: watch::Sender<Option<Known>>,
     /// The last operation that the shards were told of.
     told: watch::Sender<u64>,
@@ -45,6 +49,9 @@ pub(crate) struct Keeper {
     /// Whose change is being put on record.
     turn: tokio::sync::Mutex<()>,
 }
+
+/// What has to hold of what is drained.
+type Condition<'a> = &'a (dyn Fn(&Drains) -> bool + Sync);
 
 /// What is closed, and when that was asked for.
 #[derive(Clone, Debug)]
@@ -69,6 +76,8 @@ impl Keeper {
             store,
             gates: Mutex::default(),
             batches: Mutex::default(),
+            drains: Mutex::default(),
+            drained: watch::channel(None).0,
             closed,
             told,
             changed: Notify::new(),
@@ -98,6 +107,7 @@ impl Keeper {
                 if operation.number == gates.last() + 1 {
                     gates.apply(operation);
                     self.batches().apply(operation);
+                    self.drains().apply(operation);
                 }
             }
             if operations.len() < PAGE {
@@ -119,6 +129,29 @@ impl Keeper {
         author: Author,
         change: Change,
     ) -> Result<Operation, Error> {
+        let put = self.put(id, at, author, change, &|_| true).await?;
+        Ok(put.expect("nothing stands against it"))
+    }
+
+    /// The same if what is drained just before it is as it `may` be; `None` = it is not.
+    pub(crate) async fn change_if(
+        &self,
+        at: Wall,
+        author: Author,
+        change: Change,
+        may: Condition<'_>,
+    ) -> Result<Option<Operation>, Error> {
+        self.put(uuid::Uuid::new_v4().as_u128(), at, author, change, may).await
+    }
+
+    async fn put(
+        &self,
+        id: u128,
+        at: Wall,
+        author: Author,
+        change: Change,
+        may: Condition<'_>,
+    ) -> Result<Option<Operation>, Error> {
         let Author { by, reason } = author;
         let mut operation = Operation { number: 0, id, at, by, reason, change };
         // One of this instance at a time: they would only take each other's numbers.
@@ -126,8 +159,9 @@ impl Keeper {
         let mut failure = None;
         let mut is_there = false;
         for n in 1..=TRIES {
-            match self.try_change(&mut operation).await {
-                Ok(there) => is_there = there,
+            match self.try_change(&mut operation, may).await {
+                Ok(Some(there)) => is_there = there,
+                Ok(None) => return Ok(None),
                 Err(Error::Unavailable(text)) => failure = Some(Error::Unavailable(text)),
                 Err(error) => return Err(error),
             }
@@ -150,7 +184,7 @@ impl Keeper {
         let number = operation.number;
         // It is on record: who asked is answered, though a look that hangs may hold it up here.
         let _ = tokio::time::timeout(LOOK_TIMEOUT * 2, told.wait_for(|told| *told >= number)).await;
-        Ok(operation)
+        Ok(Some(operation))
     }
 
     /// Stops the queue of a task that dies. Every shard of this instance knows of it when this returns.
@@ -164,13 +198,13 @@ impl Keeper {
         Ok(())
     }
 
-    /// One try: whether it is on record. An answer that was lost is found again by the operation's id, and until its number
+    /// One try: whether it is on record; `None` = it is not, and may not be. An answer that was lost is found again by the operation's id, and until its number
     /// is seen to be another's the same number is tried again: two numbers would be two operations.
-    async fn try_change(&self, operation: &mut Operation) -> Result<bool, Error> {
+    async fn try_change(&self, operation: &mut Operation, may: Condition<'_>) -> Result<Option<bool>, Error> {
         let last = self.read().await?.last();
         if operation.number > 0 && last >= operation.number {
             if self.is_on_record(operation).await? {
-                return Ok(true);
+                return Ok(Some(true));
             }
             operation.number = 0;
         }
@@ -178,12 +212,16 @@ impl Keeper {
             // A batch that was asked for twice under one key, while the first was on its way.
             if let Some(begun) = self.batches().of_id(operation.id) {
                 *operation = begun.clone();
-                return Ok(true);
+                return Ok(Some(true));
+            }
+            // Whatever comes between takes the number, and then this is asked again.
+            if !may(&self.drains()) {
+                return Ok(None);
             }
             operation.number = last + 1;
         }
         // What is answered may be false of an own try before: the next look tells.
-        self.store.add_operation(operation.clone()).await
+        self.store.add_operation(operation.clone()).await.map(Some)
     }
 
     /// Whether the operation of its number is this one.
@@ -205,6 +243,16 @@ impl Keeper {
     /// The batches, as of the last look.
     pub(crate) fn batches(&self) -> std::sync::MutexGuard<'_, Batches> {
         self.batches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is drained, as of the last look.
+    pub(crate) fn drains(&self) -> std::sync::MutexGuard<'_, Drains> {
+        self.drains.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why this instance is drained, if it is.
+    pub(crate) fn drained(&self) -> watch::Receiver<Drained> {
+        self.drained.subscribe()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Gates> {
@@ -243,7 +291,13 @@ pub(super) async fn follow(service: Service) {
 
 /// Tells the shards what is closed now: a gate may also end or begin by its own time.
 fn tell(service: &Service, gates: &Gates, asked_at: Boot) {
-    let keeper = &service.shared.gates;
+    let (keeper, own) = (&service.shared.gates, &service.shared.options);
+    let drained = keeper.drains().of(&own.instance, &own.dc).map(|(place, by)| (place.clone(), by.clone()));
+    keeper.drained.send_if_modified(|known| {
+        let is_new = *known != drained;
+        *known = drained;
+        is_new
+    });
     let closed = Arc::new(gates.closed(service.clock().now().wall, is_within));
     keeper.closed.send_replace(Some(Known { closed: closed.clone(), asked_at }));
     service.tell_all(|| Input::Gates(closed.clone(), asked_at));

@@ -13,7 +13,7 @@ use utoipa::openapi::{Content, Ref, RefOr, Response};
 use utoipa::{Modify, OpenApi};
 
 use super::problem::MEDIA_TYPE;
-use super::{batches, dead_letters, explain, gates, health, list, problem, routes, shards, tasks};
+use super::{batches, dead_letters, drains, explain, gates, health, list, problem, routes, shards, tasks};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -46,7 +46,9 @@ use super::{batches, dead_letters, explain, gates, health, list, problem, routes
         batches::stop,
         batches::resume,
         shards::shards,
-        shards::instances,
+        drains::instances,
+        drains::drain,
+        drains::undrain,
         shards::handlers,
         explain::handler,
         health::livez,

@@ -92,12 +92,12 @@ impl AuthorBody {
     }
 }
 
-/// What a gate stops.
+/// What a gate stops, or what is drained.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub(super) struct TargetView {
-    /// all, handler, queue, collection.
+    /// all, handler, queue, collection; instance, dc.
     pub(super) target: String,
-    /// The name of the handler, queue or collection.
+    /// The name of the handler, queue, collection, instance or data centre.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) of: Option<String>,
 }
@@ -148,9 +148,9 @@ pub(super) struct OperationView {
     pub(super) number: u64,
     /// When.
     pub(super) at: String,
-    /// gate_set, gate_cleared, batch_begun, batch_stopped, batch_resumed.
+    /// gate_set, gate_cleared, batch_begun, batch_stopped, batch_resumed, drained, undrained.
     pub(super) change: String,
-    /// What the gate stops.
+    /// What the gate stops, or what is drained.
     #[serde(flatten)]
     pub(super) target: TargetView,
     /// The gate's name.
@@ -271,7 +271,7 @@ pub(super) async fn list(app: App, _: NoParams) -> Answer<Json<GatePage>> {
     Ok(Json(GatePage { gates: views.collect() }))
 }
 
-/// What people changed: gates set and cleared, by whom and why. Newest first.
+/// What people changed: gates set and cleared, batches, drains, by whom and why. Newest first.
 #[utoipa::path(get, path = "/v1/operations", params(("page_size" = Option<usize>, Query), ("page_token" = Option<String>, Query)),
     responses((status = 200, body = OperationPage), (status = 503, body = Problem)))]
 pub(super) async fn operations(app: App, RawQuery(query): RawQuery) -> Answer<Json<OperationPage>> {
@@ -337,8 +337,16 @@ fn operation_view(operation: &Operation) -> OperationView {
         Change::BatchBegun(_) => ("batch_begun", None, None),
         Change::BatchStopped(_) => ("batch_stopped", None, None),
         Change::BatchResumed(_) => ("batch_resumed", None, None),
+        Change::Drained(_) => ("drained", None, None),
+        Change::Undrained(_) => ("undrained", None, None),
         Change::Other(word) => (&**word, None, None),
     };
+    let place = match &operation.change {
+        Change::Drained(place) | Change::Undrained(place) => Some(place),
+        _ => None,
+    };
+    let place =
+        place.map(|place| TargetView { target: place.word().to_owned(), of: Some(place.name().to_owned()) });
     let batch = match &operation.change {
         Change::BatchBegun(_) => Some(operation.number),
         Change::BatchStopped(number) | Change::BatchResumed(number) => Some(*number),
@@ -348,7 +356,7 @@ fn operation_view(operation: &Operation) -> OperationView {
         number: operation.number,
         at: format_time(operation.at),
         change: change.to_owned(),
-        target: gate.map(|(target, _)| target_view(target)).unwrap_or_default(),
+        target: gate.map(|(target, _)| target_view(target)).or(place).unwrap_or_default(),
         name: gate.map(|(_, name)| name.to_string()).unwrap_or_default(),
         action: action.map(|action| action.word().to_owned()),
         batch,

@@ -34,13 +34,18 @@ fn alive(silent_ms: u64) -> Answer<&'static str> {
 }
 
 /// Whether requests are to be sent here: red while it starts and while it stops. An outage of Kafka or Cassandra later
-/// does not make it red: nobody else could do better.
+/// does not make it red: nobody else could do better. Nor does a drain, which the answer tells: it answers as well as any.
 #[utoipa::path(get, path = "/readyz", responses((status = 200, body = String), (status = 503, body = Problem)))]
-pub(super) async fn readyz(_app: App, state: State<Arc<Shared>>) -> Answer<&'static str> {
+pub(super) async fn readyz(app: App, state: State<Arc<Shared>>) -> Answer<String> {
     if state.stopping.load(Ordering::Relaxed) {
         return Err(Problem::unavailable("stopping", "This instance is stopping.", 1));
     }
-    livez(state).await
+    let ready = livez(state).await?;
+    let drained = app.node.service().gates().drained().borrow().clone();
+    Ok(match drained {
+        Some((place, _)) => format!("ok: {place} is drained, no shard runs here\n"),
+        None => ready.to_owned(),
+    })
 }
 
 /// Metrics in the text format of Prometheus.

@@ -11,7 +11,7 @@ use axum::routing::{self, MethodRouter};
 use crate::config::Role;
 
 use super::access::{self, Needs};
-use super::{Shared, batches, dead_letters, document, explain, gates, health, list, shards, tasks};
+use super::{Shared, batches, dead_letters, document, drains, explain, gates, health, list, shards, tasks};
 
 /// A route.
 pub(super) struct Route {
@@ -56,7 +56,9 @@ pub(super) fn asked() -> Vec<Route> {
         operator("batch_stop", "/v1/batches/{id}/stop", batches::stop),
         operator("batch_resume", "/v1/batches/{id}/resume", batches::resume).admin_for(WHOLE_BATCH),
         viewer("/v1/shards", shards::shards),
-        viewer("/v1/instances", shards::instances),
+        viewer("/v1/instances", drains::instances),
+        operator("instance_drain", "/v1/instances:drain", drains::drain).admin_for("a drain by force"),
+        operator("instance_undrain", "/v1/instances:undrain", drains::undrain),
         viewer("/v1/handlers", shards::handlers),
         viewer("/v1/handlers/{handler}/explain", explain::handler),
         viewer("/v1/rejected", list::rejected),

@@ -1,4 +1,4 @@
-//! Queues, shards, instances, handlers: what the owners know, gathered.
+//! Queues, shards, handlers: what the owners know, gathered.
 
 use std::collections::BTreeMap;
 
@@ -14,9 +14,7 @@ use crate::wire::time::format_time;
 
 use super::params::{NoParams, Params, QueuePath};
 use super::problem::Problem;
-use super::views::{
-    HandlerPage, HandlerView, InstancePage, InstanceView, QueuePage, QueueView, ShardPage, ShardView,
-};
+use super::views::{HandlerPage, HandlerView, QueuePage, QueueView, ShardPage, ShardView};
 use super::{Answer, App, hop, limits};
 
 /// Queues with ready tasks, by name, over all instances; with `blocked=true` those that do not move, and why.
@@ -173,22 +171,6 @@ async fn from_store(app: &App, shard: Shard) -> Answer<ShardView> {
 /// A watermark that was not set yet is no time.
 fn watermark(at: Wall) -> Option<String> {
     (at > Wall::MIN).then(|| format_time(at))
-}
-
-/// Every instance with a heartbeat in the last hour.
-#[utoipa::path(get, path = "/v1/instances", responses((status = 200, body = InstancePage)))]
-pub(super) async fn instances(app: App, _: NoParams) -> Answer<Json<InstancePage>> {
-    let instances = app.node.store().instances().await?;
-    let view = |one: crate::store::Instance| InstanceView {
-        alive: hop::alive(&app, &one),
-        name: one.name,
-        dc: one.dc,
-        advertise: one.advertise,
-        version: one.version,
-        started_at: format_time(one.started_at),
-        seen_at: format_time(one.seen_at),
-    };
-    Ok(Json(InstancePage { instances: instances.into_iter().map(view).collect() }))
 }
 
 /// The handlers of this instance.

@@ -553,32 +553,6 @@ pub(super) struct ShardView {
     pub(super) tasks_in_memory: usize,
 }
 
-/// An instance.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub(super) struct InstanceView {
-    /// Its name.
-    pub(super) name: String,
-    /// Its data centre.
-    pub(super) dc: String,
-    /// Its address.
-    pub(super) advertise: String,
-    /// Its version.
-    pub(super) version: String,
-    /// When it started.
-    pub(super) started_at: String,
-    /// Its last heartbeat.
-    pub(super) seen_at: String,
-    /// Whether the last heartbeat is less than 20 seconds old.
-    pub(super) alive: bool,
-}
-
-/// The instances.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub(super) struct InstancePage {
-    /// Those with a heartbeat in the last hour.
-    pub(super) instances: Vec<InstanceView>,
-}
-
 /// The handlers.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub(super) struct HandlerPage {

@@ -274,7 +274,7 @@ async fn the_command_line_names_its_token_and_says_when_it_is_denied() {
     let (vera, otto, anna) = (path("vera"), path("otto"), path("anna"));
     let schedule: &[&str] =
         &["task", "schedule", "--queue", "q", "--id", "a", "--delay", "1h", "--handler", "log"];
-    let denied: [(&str, &[&str], &str); 9] = [
+    let denied: [(&str, &[&str], &str); 11] = [
         ("", &["task", "list"], "asks for a token"),
         ("", &["shard", "list"], "--token-file or DUELINE_TOKEN_FILE"),
         (&vera, schedule, "needs the role operator; the token of vera has the role viewer"),
@@ -284,6 +284,8 @@ async fn the_command_line_names_its_token_and_says_when_it_is_denied() {
         (&otto, &["gate", "set", "all"], "A gate on everything needs the role admin"),
         (&otto, &["dead-letter", "purge", "--handler", "log"], "A purge needs the role admin"),
         (&otto, &["batch", "cancel", "--all"], "needs the role admin"),
+        (&vera, &["instance", "drain", "a"], "the role operator"),
+        (&otto, &["instance", "drain", "a", "--force"], "A drain by force needs the role admin"),
     ];
     for (file, args, words) in denied {
         let given: &[&str] = if file.is_empty() { &[] } else { &["--token-file", file] };

@@ -9,8 +9,17 @@ use super::dev::{DUELINE, Dev, Ran, dueline, run};
 use super::sink::Sink;
 
 /// Examples that need Kafka and Cassandra, or run until they are stopped or for long: they are parsed and not run.
-const NOT_RUN: [&str; 7] =
-    ["dev", "serve", "doctor", "bench", "migrate status", "migrate up", "topics create"];
+const NOT_RUN: [&str; 9] = [
+    "dev",
+    "serve",
+    "doctor",
+    "bench",
+    "migrate status",
+    "migrate up",
+    "topics create",
+    "instance drain",
+    "instance undrain",
+];
 
 /// Every verb below `path`, with its help.
 fn verbs(path: &[String]) -> Vec<(Vec<String>, String)> {

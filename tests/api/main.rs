@@ -10,6 +10,7 @@ mod cli;
 mod control;
 mod dead_letters;
 mod dev;
+mod drains;
 mod explain;
 mod fairness;
 mod gates;

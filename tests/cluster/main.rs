@@ -15,6 +15,7 @@ mod client;
 mod clock;
 mod control;
 mod dead;
+mod drains;
 mod gates;
 mod instance;
 mod ledger;

@@ -11,7 +11,7 @@ use crate::site::{Site, Wanted, on_site};
 /// Longest that a command of these tests takes.
 const COMMAND_WAIT: Duration = Duration::from_secs(60);
 
-async fn output(command: Command) -> Output {
+pub(crate) async fn output(command: Command) -> Output {
     let ended = tokio::task::spawn_blocking(move || ended(command));
     ended.await.expect("the command ends by itself")
 }

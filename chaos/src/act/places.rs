@@ -170,6 +170,7 @@ pub(super) async fn restart(stage: &mut Stage<'_>, name: &str) -> Result<()> {
     Ok(())
 }
 
-fn is_in(instance: &str, dc: &str) -> bool {
+/// Whether an instance runs in a data centre.
+pub(super) fn is_in(instance: &str, dc: &str) -> bool {
     cluster::spot(instance).is_ok_and(|(place, _)| place == dc)
 }

@@ -70,6 +70,11 @@ fn keyspace() -> Vec<Case> {
             fault: Fault::Cql(Cql::Instances(13)),
             expected: &[("warn", "instances")],
         },
+        Case {
+            name: "a data centre that is drained",
+            fault: Fault::Cql(Cql::Drained),
+            expected: &[("warn", "drains")],
+        },
         Case { name: "no keyspace", fault: Fault::NoKeyspace, expected: &[("fail", "cassandra-migrations")] },
         Case {
             name: "a migration that is not applied",

@@ -50,6 +50,8 @@ pub(super) enum Cql {
     /// Heartbeats of so many instances.
     Instances(usize),
     PendingMigration,
+    /// An operation that drains a data centre.
+    Drained,
 }
 
 /// Breaks something; the configuration to ask with.
@@ -76,6 +78,13 @@ pub(super) async fn make(patient: &Patient, fault: &Fault) -> Result<PathBuf> {
                 cql(patient, &text).await?;
             }
         }
+        Fault::Cql(Cql::Drained) => {
+            let text = format!(
+                "INSERT INTO {unique}.operation (part, number, id, data) VALUES (0, 1, uuid(), \
+                 '{{\"at\":0,\"change\":\"drained\",\"target\":\"dc\",\"of\":\"dc2\"}}')"
+            );
+            cql(patient, &text).await?;
+        }
         Fault::Cql(Cql::PendingMigration) => {
             cql(patient, &format!("DELETE FROM {unique}.schema_migration WHERE version = 5")).await?;
         }
@@ -99,6 +108,7 @@ pub(super) async fn mend(patient: &Patient, fault: &Fault) -> Result<()> {
         Fault::ConfiguredPartitions(_) | Fault::NoKeyspace => Ok(()),
         Fault::Replication(_) => alter(patient, WHOLE).await,
         Fault::Cql(Cql::Instances(_)) => cql(patient, &format!("TRUNCATE {unique}.instance")).await,
+        Fault::Cql(Cql::Drained) => cql(patient, &format!("TRUNCATE {unique}.operation")).await,
         Fault::Cql(Cql::PendingMigration) => patient.dueline(&["migrate", "up"]).await,
         Fault::Down(servers) => act("start", servers).await,
         Fault::Set(server, _) => {

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::{HTTP, Patient};
 use crate::cluster;
 use crate::instance::{Instance, Start};
+use crate::site::port_of;
 
 /// An instance asks once a minute, and a broker that comes back catches up.
 const PATIENCE: Duration = Duration::from_secs(150);
@@ -22,6 +23,7 @@ pub(super) async fn follows(patient: &Patient) -> Result<()> {
     let log = patient.dir.join("instance.log");
     let instance = Instance::start(Start {
         name: "doctor",
+        port: port_of(HTTP)?,
         program: &patient.program,
         config: &patient.config,
         log: &log,

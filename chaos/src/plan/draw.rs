@@ -21,6 +21,10 @@ const CUTS_MS: [(i64, i64); 3] = [(1_000, 5_000), (8_000, 20_000), (25_000, 40_0
 const DC_LOST_MS: (i64, i64) = (40_000, 60_000);
 /// And then it is looked on for so long, from and to: 90 s after the loss lateness has to be what it was.
 const DC_REST_MS: (i64, i64) = (45_000, 55_000);
+/// How long an instance stays drained, from and to.
+const DRAINED_MS: (i64, i64) = (4_000, 12_000);
+/// How long an evacuated data centre is lost, from and to.
+const EVACUATED_MS: (i64, i64) = (20_000, 40_000);
 /// How long one server is killed or frozen, from and to.
 const SERVER_DOWN_MS: (i64, i64) = (10_000, 40_000);
 /// What a fault takes in all beyond its own length, about.
@@ -57,6 +61,8 @@ pub(super) fn plan(wanted: &Wanted) -> Plan {
         Scenario::Handlers => ways::handlers(wanted),
         Scenario::ClockStep => ways::clocks(wanted, &instances),
         Scenario::Grow => ways::grow(wanted, &instances),
+        Scenario::Drain => drains(wanted, &instances),
+        Scenario::Evacuate => evacuations(wanted),
         Scenario::Mixed => mix::mixed(wanted, &instances),
     };
     // Those that join later are not there at the beginning.
@@ -171,6 +177,34 @@ fn dc_losses(wanted: &Wanted, whole: bool, and_more: bool) -> Vec<Step> {
         });
     }
     steps
+}
+
+/// Each instance once a round, in an order of the seed.
+fn drains(wanted: &Wanted, instances: &[String]) -> Vec<Step> {
+    let mut dice = Rng::of_stream(wanted.seed, STEPS);
+    let mut order = instances.to_vec();
+    let mut steps = Vec::new();
+    for _ in 0..wanted.minutes.unwrap_or(2).max(1) {
+        dice.shuffle(&mut order);
+        steps.extend(order.iter().cloned().map(|victim| {
+            let for_ms = dice.range_ms(DRAINED_MS.0, DRAINED_MS.1);
+            Step::Drain { victim, for_ms, rest_ms: rest(&mut dice) }
+        }));
+    }
+    steps
+}
+
+/// Each data centre once a round, in an order of the seed.
+fn evacuations(wanted: &Wanted) -> Vec<Step> {
+    let mut dice = Rng::of_stream(wanted.seed, STEPS);
+    let mut dcs = DCS;
+    dice.shuffle(&mut dcs);
+    let count = wanted.minutes.map_or(DCS.len(), |minutes| minutes.max(1) as usize);
+    let evacuation = |dc: &str| {
+        let for_ms = dice.range_ms(EVACUATED_MS.0, EVACUATED_MS.1);
+        Step::Evacuate { dc: dc.to_owned(), for_ms, rest_ms: rest(&mut dice) }
+    };
+    dcs.into_iter().cycle().take(count).map(evacuation).collect()
 }
 
 /// All servers of a kind killed at once.

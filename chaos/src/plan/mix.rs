@@ -141,6 +141,8 @@ fn length_ms(step: &Step) -> i64 {
         | Step::LoseDc { for_ms, .. }
         | Step::LoseServers { for_ms, .. }
         | Step::Handlers { for_ms, .. }
+        | Step::Drain { for_ms, .. }
+        | Step::Evacuate { for_ms, .. }
         | Step::Wire { for_ms, .. } => *for_ms,
         _ => 0,
     };

@@ -49,6 +49,10 @@ pub(crate) enum Scenario {
     ClockStep,
     /// one instance to begin with; five join under load, one after the other
     Grow,
+    /// instances drained and undrained in turn, by the command line
+    Drain,
+    /// a data centre drained, then lost whole, then back and undrained (--servers cluster)
+    Evacuate,
     /// faults of all the others in turn, as in `chaos soak` (--servers cluster)
     Mixed,
 }
@@ -72,7 +76,8 @@ impl Scenario {
             Scenario::CutKafka => 9_000,
             // What a lost leader acknowledged is read from the next one: the brokers' session of 6 s, and then as above.
             Scenario::DcLoss | Scenario::DcCut | Scenario::QuorumLoss | Scenario::ServersDown => 15_000,
-            Scenario::RollingRestart | Scenario::DiskFull | Scenario::NodeWiped => 15_000,
+            Scenario::RollingRestart | Scenario::Evacuate => 15_000,
+            Scenario::DiskFull | Scenario::NodeWiped => 15_000,
             // A leader that answers now and then is no lost one: what it took is read at its pace.
             Scenario::ServersSlow => 30_000,
             // Elections, and the group anew, after the last broker is back.
@@ -85,10 +90,10 @@ impl Scenario {
 
     /// Whether it needs a cluster of several servers.
     pub(crate) fn needs_cluster(self) -> bool {
-        use Scenario::{ClockStep, CutCassandra, CutKafka, Grow, Handlers};
+        use Scenario::{ClockStep, CutCassandra, CutKafka, Drain, Grow, Handlers};
         use Scenario::{Kill, LostCancel, OffsetsReset, RebalanceStorm, Sigstop};
         let alone = matches!(self, Kill | Sigstop | LostCancel | CutKafka | CutCassandra | RebalanceStorm);
-        !alone && !matches!(self, OffsetsReset | Handlers | ClockStep | Grow)
+        !alone && !matches!(self, OffsetsReset | Handlers | ClockStep | Grow | Drain)
     }
 
     /// Whether each instance needs a network of its own.

@@ -166,3 +166,23 @@ fn a_wiped_node_is_needed_for_a_quorum_afterwards() {
         assert!(names.len() == 2 && !names.contains(name), "{steps:?}");
     }
 }
+
+#[test]
+fn every_instance_is_drained_and_every_data_centre_evacuated_in_an_order_of_the_seed() {
+    for seed in 0..20 {
+        let plan = Plan::draw(&wanted(Scenario::Drain, seed));
+        let victim = |step: &Step| match step {
+            Step::Drain { victim, .. } => victim.clone(),
+            other => panic!("{other:?} is no drain"),
+        };
+        let victims: Vec<String> = plan.steps.iter().map(victim).collect();
+        assert!(victims.len() == 6 && victims.iter().collect::<BTreeSet<_>>().len() == 3, "{victims:?}");
+        let steps = Plan::draw(&wanted(Scenario::Evacuate, seed)).steps;
+        let dc = |step: &Step| match step {
+            Step::Evacuate { dc, .. } => dc.clone(),
+            other => panic!("{other:?} is no evacuation"),
+        };
+        let dcs: BTreeSet<String> = steps.iter().map(dc).collect();
+        assert!(steps.len() == DCS.len() && dcs.len() == DCS.len(), "{dcs:?}");
+    }
+}

@@ -36,6 +36,7 @@ fn with_factors(factors: &[(&str, usize)]) -> Facts {
         migrations: Ok(vec![migration(State::Applied { at: crate::model::Wall(1), by: "i".to_owned() })]),
         shards: Ok(Some(2)),
         instances: Ok(Vec::new()),
+        drains: Ok(crate::model::Drains::default()),
     }
 }
 

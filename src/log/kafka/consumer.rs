@@ -33,6 +33,16 @@ impl Consumer {
     /// # Errors
     /// [`Error::Refused`] or [`Error::Fatal`] when the options are wrong.
     pub fn start(options: Options) -> Result<Consumer, Error> {
+        let consumer = Consumer::start_away(options)?;
+        log::Consumer::join(&consumer);
+        Ok(consumer)
+    }
+
+    /// Starts outside the group: joins when it is told to.
+    ///
+    /// # Errors
+    /// Those of [`Consumer::start`].
+    pub fn start_away(options: Options) -> Result<Consumer, Error> {
         options.check()?;
         let shared = Arc::new(Shared::new(options.buffer_bytes));
         let leaders = Leaders::start(&options)?;

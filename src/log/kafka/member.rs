@@ -70,14 +70,13 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// Joins the group, on a thread of its own.
+    /// Connects, on a thread of its own; joins the group when it is told to.
     ///
     /// # Errors
     /// [`Error::Fatal`] when the settings are wrong.
     pub(super) fn start(options: Options, shared: Arc<Shared>, leaders: Leaders) -> Result<(), Error> {
         let topic = Topic::Schedule.name(&options.prefix);
         let client = connect(&options, &shared)?;
-        subscribe(&client, &topic)?;
         let now = Instant::now();
         let mut member = Member {
             shared,
@@ -91,7 +90,7 @@ impl Member {
             places: Places::default(),
             check_due: false,
             checking: false,
-            away: false,
+            away: true,
             join_at: None,
             commit_at: now,
         };

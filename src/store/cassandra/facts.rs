@@ -22,8 +22,9 @@ use super::replication::{self, Replication};
 use super::session::{self, Profiles};
 use super::singles::rows;
 use super::{Options, errors};
-use crate::model::Wall;
+use crate::model::{Drains, Wall};
 use crate::store::Error;
+use crate::wire::row as codec;
 
 /// Longest time that one node may take for one answer.
 const NODE_TIMEOUT: Duration = Duration::from_secs(4);
@@ -80,6 +81,8 @@ pub struct Facts {
     pub shards: Result<Option<u32>, String>,
     /// Names of instances, each with the time of its last heartbeat.
     pub instances: Result<Vec<(String, Wall)>, String>,
+    /// What is drained.
+    pub drains: Result<Drains, String>,
 }
 
 /// Asks.
@@ -93,11 +96,12 @@ pub async fn read(options: &Options) -> Result<Facts, Error> {
     let state = session.get_cluster_state();
     let nodes = state.get_nodes_info();
     let told = join_all(nodes.iter().map(|node| ask_node(&session, node)));
-    let (told, migrations, shards, instances) = tokio::join!(
+    let (told, migrations, shards, instances, drains) = tokio::join!(
         told,
         migrate::applied(&session, keyspace),
         shards(&session, keyspace),
-        instances(&session, keyspace)
+        instances(&session, keyspace),
+        drains(&session, keyspace)
     );
     let known = state.get_keyspace(keyspace).is_some();
     let replication = if known { Some(replication::read(&session, keyspace)?) } else { None };
@@ -113,6 +117,7 @@ pub async fn read(options: &Options) -> Result<Facts, Error> {
         migrations: migrations.map_err(text),
         shards: shards.map_err(text),
         instances: instances.map_err(text),
+        drains: drains.map_err(text),
     })
 }
 
@@ -204,6 +209,17 @@ async fn instances(session: &Session, keyspace: &str) -> Result<Vec<(String, Wal
     let page = query(session, Statement::new(text)).await?;
     let found = rows::<(String, CqlTimestamp)>("instance", &page)?;
     Ok(found.into_iter().map(|(name, seen_at)| (name, Wall(seen_at.0))).collect())
+}
+
+/// Of all that people ever changed, which no statement can tell apart.
+async fn drains(session: &Session, keyspace: &str) -> Result<Drains, Error> {
+    let text = format!("SELECT number, id, data FROM {keyspace}.operation WHERE part = 0");
+    let page = query(session, Statement::new(text)).await?;
+    let mut drains = Drains::default();
+    for (number, id, data) in rows::<(i64, Uuid, &str)>("operation", &page)? {
+        drains.apply(&codec::decode_operation(number as u64, id.as_u128(), data.as_bytes()));
+    }
+    Ok(drains)
 }
 
 async fn query(session: &Session, mut statement: Statement) -> Result<QueryRowsResult, Error> {

@@ -4,8 +4,8 @@ use futures::future::join_all;
 
 use super::{Case, CheckFn, ok};
 use crate::model::{
-    Batch, BatchFilter, BatchVerb, Blackout, Change, CloseReason, Gate, GateAction, HandlerName, Operation,
-    QueueName, Target, TaskState, Wall,
+    Batch, BatchFilter, BatchVerb, Blackout, Change, CloseReason, DrainPlace, Gate, GateAction, HandlerName,
+    Operation, QueueName, Target, TaskState, Wall,
 };
 use crate::store::Error;
 
@@ -59,6 +59,8 @@ fn gates(case: &Case) -> Vec<Change> {
         )),
         Change::BatchStopped(u64::MAX >> 1),
         Change::BatchResumed(3),
+        Change::Drained(DrainPlace::Instance(name("i \"3\"").into())),
+        Change::Undrained(DrainPlace::Dc(name("dc2").into())),
     ]
 }
 

@@ -15,6 +15,8 @@ const CLEARED: &str = "gate_cleared";
 const BEGUN: &str = "batch_begun";
 const STOPPED: &str = "batch_stopped";
 const RESUMED: &str = "batch_resumed";
+const DRAINED: &str = "drained";
+const UNDRAINED: &str = "undrained";
 
 /// An operation.
 #[derive(Serialize, Deserialize)]
@@ -26,7 +28,7 @@ pub(super) struct Operation<'a> {
     reason: Option<Text<'a>>,
     #[serde(borrow)]
     change: Text<'a>,
-    /// What the gate stops: a word, and a name unless it is everything.
+    /// What the gate stops, or what is drained: a word, and a name unless it is everything.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     target: Option<Text<'a>>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
@@ -66,8 +68,16 @@ impl<'a> Operation<'a> {
             Change::BatchBegun(_) => (BEGUN, None, None, None),
             Change::BatchStopped(_) => (STOPPED, None, None, None),
             Change::BatchResumed(_) => (RESUMED, None, None, None),
+            Change::Drained(_) => (DRAINED, None, None, None),
+            Change::Undrained(_) => (UNDRAINED, None, None, None),
             Change::Other(word) => (&**word, None, None, None),
         };
+        let place = match &operation.change {
+            Change::Drained(place) | Change::Undrained(place) => Some((place.word(), place.name())),
+            _ => None,
+        };
+        let target = target.map(|target| (target.word(), target.name()));
+        let target = target.or(place.map(|(word, name)| (word, Some(name))));
         let batch = match &operation.change {
             Change::BatchBegun(batch) => Some(Batch::of(batch)),
             _ => None,
@@ -87,8 +97,8 @@ impl<'a> Operation<'a> {
             by: operation.by.as_ref().map(text),
             reason: operation.reason.as_ref().map(text),
             change: change.into(),
-            target: target.map(|target| target.word().into()),
-            of: target.and_then(model::Target::name).map(Text::from),
+            target: target.map(|(word, _)| word.into()),
+            of: target.and_then(|(_, name)| name).map(Text::from),
             name: name.map(text),
             action: gate.map(|gate| gate.action.word().into()),
             abort_running: gate.is_some_and(|gate| gate.abort_running),
@@ -114,6 +124,8 @@ impl<'a> Operation<'a> {
             (BEGUN, Some(batch), _) => return Ok(batch.to_batch().map_or(other, Change::BatchBegun)),
             (STOPPED, _, Some(number)) => return Ok(Change::BatchStopped(number)),
             (RESUMED, _, Some(number)) => return Ok(Change::BatchResumed(number)),
+            (DRAINED, ..) => return Ok(self.place()?.map_or(other, Change::Drained)),
+            (UNDRAINED, ..) => return Ok(self.place()?.map_or(other, Change::Undrained)),
             _ => {}
         }
         if word != SET && word != CLEARED {
@@ -135,6 +147,12 @@ impl<'a> Operation<'a> {
             until: self.until.map(Wall),
             blackout: self.blackout.as_ref().map(Blackout::to_blackout),
         }))
+    }
+
+    /// `None` = a kind of place that a newer build knows.
+    fn place(&self) -> Result<Option<model::DrainPlace>, String> {
+        let (word, name) = self.target.as_ref().zip(self.of.as_ref()).ok_or("a drain of nothing")?;
+        Ok(model::DrainPlace::from_word(&word.0, &name.0))
     }
 }
 

@@ -1,0 +1,250 @@
+//! `dueline instance`: which there are, and draining one, or all of a data centre.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::client::Client;
+use super::task::{many, one};
+use super::{Exit, Global, output};
+use crate::wire::time::parse_duration_ms;
+
+/// Time between two looks at the shards.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Look at instances, drain them before maintenance and let them work again.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Verb {
+    /// List instances with a heartbeat in the last hour, and what is drained.
+    #[command(after_help = "Example: dueline instance list")]
+    List,
+    Drain(Drain),
+    /// Undo a drain: what was drained is given shards again.
+    #[command(after_help = "Example: dueline instance undrain --dc dc2 --reason \"maintenance is over\"")]
+    Undrain(Place),
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Place {
+    /// The name of an instance.
+    #[arg(required_unless_present = "dc", conflicts_with = "dc")]
+    instance: Option<String>,
+    /// All instances of a data centre, those that start later too.
+    #[arg(long)]
+    dc: Option<String>,
+    /// Who: the user name when not given.
+    #[arg(long, env = "USER", hide_env_values = true)]
+    by: Option<String>,
+    /// Why.
+    #[arg(long)]
+    reason: Option<String>,
+}
+
+/// Drain an instance, or all of a data centre: its shards go to the others in good order, and it takes none until that is undone.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: dueline instance drain --dc dc2 --reason \"maintenance of dc2\"")]
+pub(super) struct Drain {
+    #[command(flatten)]
+    place: Place,
+    /// Even if no instance is left to run the shards; for admins.
+    #[arg(long)]
+    force: bool,
+    /// Do not wait until its shards run elsewhere.
+    #[arg(long)]
+    no_wait: bool,
+    /// Wait at most so long.
+    #[arg(long, value_name = "DURATION", default_value = "2m", conflicts_with = "no_wait")]
+    timeout: String,
+}
+
+pub(super) async fn run(global: &Global, verb: Verb) -> anyhow::Result<()> {
+    let client = Client::new(global)?;
+    match verb {
+        Verb::List => {
+            let found = client.get("/v1/instances", &[]).await?;
+            for drain in unseen(&found) {
+                eprint!("nobody seen in what is drained: {}", line_of_drain(drain));
+            }
+            many(global.output, entries(&found["instances"]), line_of_instance)
+        }
+        Verb::Drain(drain) => drained(global, &client, drain).await,
+        Verb::Undrain(place) => {
+            let answer = client.post("/v1/instances:undrain", place.body().to_string(), None).await?;
+            one(global.output, &answer, |drain| format!("undrained: {}", line_of_drain(drain)))
+        }
+    }
+}
+
+async fn drained(global: &Global, client: &Client, drain: Drain) -> anyhow::Result<()> {
+    let Drain { place, force, no_wait, timeout } = drain;
+    let timeout_ms = parse_duration_ms(&timeout)
+        .map_err(|why| Exit::Usage.with(format!("--timeout {timeout:?} {why}")))?;
+    let mut body = place.body();
+    body["force"] = json!(force);
+    let answer = client.post("/v1/instances:drain", body.to_string(), None).await?;
+    if !no_wait {
+        let wait = Wait {
+            instances: entries(&answer["instances"]).iter().filter_map(Value::as_str).collect(),
+            elsewhere: !force,
+            until: Instant::now() + Duration::from_millis(timeout_ms),
+        };
+        wait.run(client).await?;
+    }
+    one(global.output, &answer, |drain| format!("drained: {}", line_of_drain(drain)))
+}
+
+impl Place {
+    fn body(self) -> Value {
+        let mut body = json!({});
+        let given = [("instance", self.instance), ("dc", self.dc), ("by", self.by), ("reason", self.reason)];
+        for (name, value) in given {
+            if let Some(value) = value {
+                body[name] = json!(value);
+            }
+        }
+        body
+    }
+}
+
+/// Until the shards of what was drained are elsewhere.
+struct Wait<'a> {
+    instances: Vec<&'a str>,
+    /// Whether somebody has to run them.
+    elsewhere: bool,
+    until: Instant,
+}
+
+impl Wait<'_> {
+    /// Says on stderr how many are left, whenever that changes.
+    async fn run(&self, client: &Client) -> anyhow::Result<()> {
+        let names = self.instances.join(", ");
+        let mut said = None;
+        loop {
+            // The instance that is asked may be the one whose shards move: a question that fails is asked again.
+            let state = match client.get("/v1/shards", &[]).await {
+                Ok(page) => Ok(self.left(entries(&page["shards"]))),
+                Err(error) => Err(error.to_string()),
+            };
+            if state == Ok((0, 0)) {
+                eprintln!("{names}: no shard left, all run elsewhere");
+                return Ok(());
+            }
+            if Instant::now() >= self.until {
+                let how = state.map_or_else(|error| error, |state| words(&names, state));
+                let text =
+                    format!("{how}: the drain stands, and goes on; `dueline shard list` says who has what");
+                return Err(Exit::Timeout.with(text));
+            }
+            if said.as_ref() != Some(&state) {
+                eprintln!("{}", state.clone().map_or_else(|error| error, |state| words(&names, state)));
+                said = Some(state);
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Shards that the drained ones still have, and shards that nobody runs yet. One that is stopped waits for a person,
+    /// wherever it is.
+    fn left(&self, shards: &[Value]) -> (usize, usize) {
+        let is_theirs =
+            |shard: &&Value| shard["owner"].as_str().is_some_and(|owner| self.instances.contains(&owner));
+        let runs = |shard: &&Value| matches!(shard["phase"].as_str(), Some("running" | "stopped"));
+        let theirs = shards.iter().filter(is_theirs).count();
+        let others = shards.iter().filter(|shard| !is_theirs(shard) && !runs(shard)).count();
+        (theirs, if self.elsewhere { others } else { 0 })
+    }
+}
+
+fn words(names: &str, (theirs, unrun): (usize, usize)) -> String {
+    match (theirs, unrun) {
+        (0, unrun) => format!("{names}: no shard left, {unrun} not running elsewhere yet"),
+        (theirs, 0) => format!("{names}: {theirs} shards left"),
+        (theirs, unrun) => format!("{names}: {theirs} shards left, {unrun} not running elsewhere yet"),
+    }
+}
+
+fn entries(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// Drains that no instance in the list is in.
+fn unseen(found: &Value) -> impl Iterator<Item = &Value> {
+    let seen = |drain: &Value| {
+        let is_in = |one: &Value| {
+            let own = if drain["target"] == "dc" { &one["dc"] } else { &one["name"] };
+            *own == drain["of"]
+        };
+        entries(&found["instances"]).iter().any(is_in)
+    };
+    entries(&found["drains"]).iter().filter(move |drain| !seen(drain))
+}
+
+fn line_of_instance(one: &Value) -> String {
+    let text = |name: &str| one[name].as_str().unwrap_or("-").to_owned();
+    let alive = if one["alive"] == Value::Bool(true) { "alive" } else { "silent" };
+    let mut line =
+        format!("{}  {}  {}  {alive}  seen {}", text("name"), text("dc"), text("advertise"), text("seen_at"));
+    if one["drained"].is_object() {
+        line.push_str(&format!("  drained: {}", line_of_drain(&one["drained"]).trim_end()));
+    }
+    output::on_one_line(&line)
+}
+
+/// A drain, on one line.
+fn line_of_drain(drain: &Value) -> String {
+    let text = |name: &str| drain[name].as_str().unwrap_or("-").to_owned();
+    let mut line = format!("{} {}  since {}", text("target"), text("of"), text("since"));
+    for (name, word) in [("by", "by"), ("reason", "-")] {
+        if let Some(value) = drain[name].as_str() {
+            line.push_str(&format!("  {word} {value}"));
+        }
+    }
+    output::on_one_line(&line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shard(owner: Option<&str>, phase: &str) -> Value {
+        json!({"owner": owner, "phase": phase})
+    }
+
+    #[test]
+    fn a_drain_is_done_when_all_shards_run_elsewhere() {
+        let wait = |elsewhere| Wait { instances: vec!["a", "b"], elsewhere, until: Instant::now() };
+        let shards = [
+            shard(Some("a"), "running"),
+            shard(Some("b"), "unknown"),
+            shard(Some("c"), "catching_up"),
+            shard(None, "free"),
+            shard(Some("c"), "running"),
+            shard(Some("c"), "stopped"),
+        ];
+        assert_eq!(wait(true).left(&shards), (2, 2));
+        assert_eq!(wait(false).left(&shards), (2, 0));
+        assert_eq!(wait(true).left(&shards[4..]), (0, 0));
+        assert_eq!(words("a, b", (2, 1)), "a, b: 2 shards left, 1 not running elsewhere yet");
+    }
+
+    #[test]
+    fn a_drain_in_which_nobody_is_seen_is_told_apart() {
+        let found = json!({
+            "instances": [{"name": "a", "dc": "dc1"}],
+            "drains": [{"target": "dc", "of": "dc1"}, {"target": "instance", "of": "a"}, {"target": "dc", "of": "a"}]
+        });
+        let told: Vec<_> = unseen(&found).map(|drain| drain["target"].as_str()).collect();
+        assert_eq!(told, [Some("dc")]);
+    }
+
+    #[test]
+    fn what_is_stored_adds_no_line_of_its_own() {
+        let forged = "x\nz  dc1  http://z  alive\u{1b}[2K";
+        let drain = json!({"target": "dc", "of": forged, "since": "now", "by": forged, "reason": forged});
+        let instance = json!({"name": forged, "dc": forged, "drained": drain});
+        for line in [line_of_drain(&drain), line_of_instance(&instance)] {
+            let body = line.strip_suffix('\n').expect("a line");
+            assert!(!body.contains(char::is_control), "{line:?}");
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Whether the instance is in the group: it joins when it knows the gates and is not drained, and leaves when an engine asks
+//! for it or a person drains it.
+//!
+//! ```text
+//!   gates known ──► not drained ──► in the group ──drained──► away ──undone──► in the group
+//!                                        └──an engine asks──► away, 2 s and until the store answers ──┘
+//! ```
+//!
+//! An engine asks when another owns a shard of ours, and when a shard hears nothing of its owner row. Nobody is served by a
+//! member that cannot reach the store, so it leaves when no owner row of its shards can be read, and joins again when one can:
+//! who is cut off stays away, and when the store is away for all, all come back with it. One shard that alone cannot be read
+//! (its replicas are down) would be no better off elsewhere, and the others would be handed round for nothing.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures::future::select_ok;
+use tokio::sync::{mpsc, watch};
+
+use crate::engine::LeaveCause;
+use crate::model::{DrainPlace, Operation, Shard};
+
+use super::Service;
+
+/// Time out of the group, at least, when an engine asked for it.
+const AWAY: Duration = Duration::from_secs(2);
+/// Time between two questions to a store that does not answer.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+
+/// Why this instance is drained: the place, and the operation that drained it.
+pub(crate) type Drained = Option<(DrainPlace, Operation)>;
+
+/// Keeps to it until the service ends.
+pub(super) async fn keep(service: Service, mut asked: mpsc::Receiver<LeaveCause>) {
+    service.shared.gates.known().await;
+    let mut drained = service.shared.gates.drained();
+    loop {
+        stay_away_while_drained(&service, &mut drained).await;
+        if !service.shared.stopping.load(Ordering::SeqCst) {
+            service.shared.consumer.join();
+        }
+        tokio::select! {
+            () = until(&mut drained, Option::is_some) => {}
+            cause = asked.recv() => match cause {
+                Some(cause) => step_aside(&service, cause).await,
+                None => return,
+            },
+        }
+        // Other shards asked for the same.
+        let _ = asked.try_recv();
+    }
+}
+
+async fn stay_away_while_drained(service: &Service, drained: &mut watch::Receiver<Drained>) {
+    let Some((place, operation)) = drained.borrow_and_update().clone() else { return };
+    let (by, reason) = (operation.by.as_deref(), operation.reason.as_deref());
+    tracing::warn!(
+        %place,
+        by,
+        reason,
+        "drained: this instance runs no shard until that is undone (dueline instance undrain)"
+    );
+    service.shared.metrics.drained(true);
+    service.shared.consumer.leave();
+    until(drained, Option::is_none).await;
+    service.shared.metrics.drained(false);
+    tracing::info!(%place, "drained no more: joining the group");
+}
+
+async fn until(drained: &mut watch::Receiver<Drained>, holds: fn(&Drained) -> bool) {
+    // The sender lives as long as the service does.
+    let _ = drained.wait_for(holds).await;
+}
+
+/// Out of the group until the store answers, and for a moment at least.
+async fn step_aside(service: &Service, cause: LeaveCause) {
+    let shards = service.shards();
+    if cause == LeaveCause::StoreSilent && store_answers(service, &shards).await {
+        tracing::warn!("the store answers for some shards only: the instance stays in the group");
+        return;
+    }
+    tracing::warn!(cause = cause.words(), "leaving the group: joining again when the store answers");
+    service.shared.consumer.leave();
+    tokio::time::sleep(AWAY).await;
+    while !store_answers(service, &shards).await {
+        tokio::time::sleep(ASK_EVERY).await;
+    }
+    tracing::info!("joining the group again");
+}
+
+/// Whether the owner row of any of these shards can be read.
+async fn store_answers(service: &Service, shards: &[Shard]) -> bool {
+    let reads: Vec<_> = shards.iter().map(|shard| service.shared.store.owner(*shard)).collect();
+    reads.is_empty() || select_ok(reads).await.is_ok()
+}
