@@ -9,12 +9,16 @@ mod args;
 mod ceiling;
 mod event;
 mod measure;
+mod page;
 mod report;
 mod rig;
+mod rows;
+mod samples;
 mod scenario;
 mod seen;
 mod sink;
 mod site;
+mod threads;
 
 pub use args::{Args, Place, Scenario};
 pub use report::Report;

@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use hdrhistogram::iterators::IterationValue;
 
-use super::report::Percentiles;
+use super::report::{Bucket, Percentiles};
 
 /// Processor time and memory of this process at one moment.
 #[derive(Clone, Copy, Debug)]
@@ -29,13 +30,22 @@ impl Usage {
     }
 }
 
+/// Times up to this are one bucket of a histogram, in microseconds.
+const FIRST_BUCKET_US: u64 = 100;
+const BUCKET_GROWTH: f64 = 1.25;
+
+/// Longer times count as this one, a day, in microseconds.
+const LONGEST_US: u64 = 86_400_000_000;
+
 /// Times in microseconds, kept to three digits.
 #[derive(Clone, Debug)]
 pub(super) struct Times(Histogram<u64>);
 
 impl Default for Times {
     fn default() -> Times {
-        Times(Histogram::new(3).expect("three digits are within what a histogram can"))
+        Times(
+            Histogram::new_with_bounds(1, LONGEST_US, 3).expect("a day to three digits is within its bounds"),
+        )
     }
 }
 
@@ -49,6 +59,35 @@ impl Times {
         let at = |share| self.0.value_at_quantile(share) as f64 / 1e3;
         Percentiles { p50: at(0.5), p99: at(0.99), p999: at(0.999), max: at(1.0) }
     }
+
+    /// From the shortest to the longest, each bucket a quarter wider than the one before.
+    pub(super) fn buckets(&self) -> Vec<Bucket> {
+        let buckets = self.0.iter_log(FIRST_BUCKET_US, BUCKET_GROWTH);
+        let of = |bucket: IterationValue<u64>| Bucket {
+            up_to_ms: (bucket.value_iterated_to() + 1) as f64 / 1e3,
+            count: bucket.count_since_last_iteration(),
+        };
+        buckets.map(of).skip_while(|bucket| bucket.count == 0).collect()
+    }
+}
+
+/// The machine in a line: processors, memory, kernel.
+pub(super) fn machine() -> String {
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let of = |file: &str, name: &str| -> Option<String> {
+        let text = std::fs::read_to_string(file).ok()?;
+        let line = text.lines().find(|line| line.starts_with(name))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    };
+    let model = of("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown processor".to_owned());
+    let kib = of("/proc/meminfo", "MemTotal").and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
+    let kernel = rustix::system::uname();
+    format!(
+        "{cores} cores ({model}), {} GiB, {} {}",
+        kib.unwrap_or(0) / (1024 * 1024),
+        kernel.sysname().to_string_lossy(),
+        kernel.release().to_string_lossy()
+    )
 }
 
 /// How long memory may take to settle after a burst, in seconds.
@@ -115,6 +154,12 @@ mod tests {
         let Percentiles { p50, p99, max, .. } = times.percentiles();
         assert!((p50 - 500.0).abs() < 1.0 && (p99 - 990.0).abs() < 1.0, "{p50} {p99}");
         assert!((max - 1_000.0).abs() < 1.0, "{max}");
-        assert!(Times::default().percentiles().max.abs() < f64::EPSILON);
+        let buckets = times.buckets();
+        assert_eq!(buckets.iter().map(|bucket| bucket.count).sum::<u64>(), 1_001);
+        assert!(buckets.is_sorted_by(|a, b| a.up_to_ms < b.up_to_ms), "{buckets:?}");
+        assert!(buckets.last().is_some_and(|last| last.up_to_ms >= 1_000.0), "{buckets:?}");
+        assert!(
+            Times::default().buckets().is_empty() && Times::default().percentiles().max.abs() < f64::EPSILON
+        );
     }
 }

@@ -2,9 +2,14 @@
 
 mod table;
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::args::Plan;
+use super::measure::{Times, machine};
+use super::rows::Written;
+use super::samples::Samples;
 
 /// What a scenario measured. The last line of `-o json` is this object.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -43,6 +48,9 @@ pub struct Report {
     pub raw: Vec<Raw>,
     /// From a task's due time to its handler's call, in milliseconds.
     pub lateness_ms: Percentiles,
+    /// How many calls were how late: the buckets grow by a quarter each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lateness_histogram: Vec<Bucket>,
     /// The same before the queue was blocked, in `blocked`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lateness_before_ms: Option<Percentiles>,
@@ -64,8 +72,14 @@ pub struct Report {
     /// In which order tasks came, where it can be told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub order: Option<Order>,
-    /// Processor time of this process per task, in microseconds: node, producer, handler and clients of log and store.
+    /// Processor time of this process per task, in microseconds: node, producer, handler and clients of log and store; in
+    /// `pending` of storing them.
     pub cpu_us_per_task: Option<f64>,
+    /// The same of the whole scenario by what the threads do: the async runtime has the engine, its actors, the client of
+    /// Cassandra and the handlers, `other` the main thread, which makes the records that are sent.
+    pub cpu_us_per_task_by_part: BTreeMap<String, f64>,
+    /// What was written to the store per task, without what a warm-up wrote.
+    pub written_per_task: Written,
     /// Resident memory at the end, once settled, in MiB; in `long-running` with the attempts open.
     pub rss_mb: Option<f64>,
     /// The most resident memory up to the last task, in MiB.
@@ -76,6 +90,10 @@ pub struct Report {
     pub fsync_ms: Option<f64>,
     /// The commit this binary was built from, or its version.
     pub commit: String,
+    /// The machine: processors, memory, kernel.
+    pub machine: String,
+    /// What was measured over time, without a warm-up.
+    pub samples: Samples,
     /// Each run, where there are several; what stands above is of the last one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub runs: Vec<Report>,
@@ -93,6 +111,15 @@ pub struct Percentiles {
     pub p999: f64,
     /// The longest.
     pub max: f64,
+}
+
+/// A bucket of a histogram.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Bucket {
+    /// Times up to this one, in milliseconds, and above that of the bucket before.
+    pub up_to_ms: f64,
+    /// How many.
+    pub count: u64,
 }
 
 /// What one raw program reached.
@@ -152,7 +179,14 @@ impl Report {
         self.handlers = plan.handlers;
         self.seed = plan.seed;
         self.commit = option_env!("DUELINE_COMMIT").unwrap_or(env!("CARGO_PKG_VERSION")).to_owned();
+        self.machine = machine();
         self
+    }
+
+    /// Says how late calls were.
+    #[must_use]
+    pub(super) fn late(self, times: &Times) -> Report {
+        Report { lateness_ms: times.percentiles(), lateness_histogram: times.buckets(), ..self }
     }
 
     /// Of several runs the last, with each of them in it.
@@ -161,6 +195,29 @@ impl Report {
             0 | 1 => runs.pop().unwrap_or_default(),
             last => Report { runs: runs.clone(), ..runs.swap_remove(last - 1) },
         }
+    }
+
+    /// Its runs: itself, where there is one.
+    pub(super) fn each(&self) -> &[Report] {
+        if self.runs.is_empty() { std::slice::from_ref(self) } else { &self.runs }
+    }
+
+    /// What tells a run from the others of its scenario.
+    pub(super) fn name(&self) -> String {
+        match (self.scenario.as_str(), self.payload_bytes) {
+            ("queues", _) => format!("{} queues", self.queues),
+            ("steady", _) => format!("rate {}", self.rate),
+            ("payload", Some(bytes)) => format!("{bytes} bytes"),
+            _ => format!("{} tasks", self.tasks),
+        }
+    }
+
+    /// The page of what was called so: one HTML file that needs nothing else.
+    ///
+    /// # Errors
+    /// A picture cannot be drawn.
+    pub fn page(&self, command: &str) -> anyhow::Result<String> {
+        super::page::page(self, command)
     }
 
     /// Memory at rest, and that before the tasks, in MiB.

@@ -17,6 +17,7 @@ use crate::node::{Builder, Node};
 
 use super::args::{Plan, Scenario};
 use super::event::{HOLD, SINK};
+use super::rows::Rows;
 use super::seen::{Seen, wall_ms};
 use super::sink::Sink;
 use super::site::Site;
@@ -32,6 +33,7 @@ pub(super) struct Bench<'a> {
     pub(super) plan: &'a Plan,
     pub(super) site: &'a Site,
     pub(super) seen: Arc<Seen>,
+    pub(super) rows: Arc<Rows>,
     pub(super) bar: ProgressBar,
     /// Ends the attempts that are held open.
     pub(super) release: watch::Sender<bool>,
@@ -47,7 +49,8 @@ impl<'a> Bench<'a> {
         seen.set_fails(plan.scenario == Scenario::Redrive);
         let sink = Sink::open(seen.clone()).await?;
         let (release, _) = watch::channel(false);
-        let mut bench = Bench { plan, site, seen, bar: progress_bar(plan), release, node: None, sink };
+        let (rows, bar) = (Arc::default(), progress_bar(plan));
+        let mut bench = Bench { plan, site, seen, rows, bar, release, node: None, sink };
         let node = bench.builder("bench")?.start().await.context("the node of this run")?;
         bench.node = Some(node);
         bench.until_running(&[bench.node()]).await?;
@@ -89,7 +92,8 @@ impl<'a> Bench<'a> {
                 }
             });
         }
-        Ok(builder)
+        let rows = self.rows.clone();
+        Ok(builder.rows_seen(Arc::new(move |written| rows.add(written))))
     }
 
     pub(super) fn node(&self) -> &Node {
@@ -134,6 +138,7 @@ impl<'a> Bench<'a> {
         self.until_empty().await?;
         self.pause().await;
         self.seen.forget();
+        self.rows.forget();
         Ok(())
     }
 

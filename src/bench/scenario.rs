@@ -14,6 +14,7 @@ use super::ceiling::{self, Load};
 use super::measure::{Usage, fsync_ms, rss_mb, rss_peak_mb, settled_rss_mb};
 use super::report::{Order, Report};
 use super::rig::Bench;
+use super::samples::Sampler;
 use super::seen::wall_ms;
 use super::site::Site;
 
@@ -41,7 +42,7 @@ async fn measure(bench: &mut Bench<'_>) -> anyhow::Result<Report> {
     if matches!(plan.scenario, Scenario::Steady | Scenario::Blocked | Scenario::LongRunning) {
         bench.warm_up().await?;
     }
-    let usage = Usage::now();
+    let (usage, sampler) = (Usage::now(), Sampler::start(bench.seen.clone(), bench.rows.clone())?);
     let mut report = match plan.scenario {
         Scenario::Pipeline
         | Scenario::Http
@@ -60,7 +61,12 @@ async fn measure(bench: &mut Bench<'_>) -> anyhow::Result<Report> {
         Scenario::List => list::list(bench, load(plan)).await?,
         Scenario::Ceiling => ceiling::alone(site, bench.node(), load(plan)).await?,
     };
-    report.cpu_us_per_task.get_or_insert(usage.cpu_us() / report.tasks.max(1) as f64);
+    let each = report.tasks.max(1) as f64;
+    report.cpu_us_per_task.get_or_insert(usage.cpu_us() / each);
+    report.samples = sampler.stop();
+    let by_part = report.samples.cpu_seconds().into_iter();
+    report.cpu_us_per_task_by_part = by_part.map(|(part, seconds)| (part, seconds * 1e6 / each)).collect();
+    report.written_per_task = bench.rows.per_task(report.tasks);
     if report.rss_mb.is_none() {
         report.at_rest(settled_rss_mb(plan.rest).await, idle_mb);
     }
@@ -92,8 +98,8 @@ fn load(plan: &Plan) -> Load {
 /// They did not.
 fn order(bench: &Bench<'_>) -> anyhow::Result<Option<Order>> {
     // An HTTP call does not say its task here, and a redriven one comes again.
-    if matches!(bench.plan.scenario, Scenario::Http | Scenario::Redrive | Scenario::List | Scenario::Ceiling)
-    {
+    let cannot_be_told = matches!(bench.plan.scenario, Scenario::Http | Scenario::Redrive);
+    if cannot_be_told || bench.seen.calls_ever() == 0 {
         return Ok(None);
     }
     let (out_of_order, repeated) = bench.seen.disorder();

@@ -11,6 +11,8 @@ use super::measure::Times;
 /// Counted by every call of a handler.
 pub(super) struct Seen {
     calls: AtomicU64,
+    /// Never forgotten.
+    calls_ever: AtomicU64,
     /// Calls whose attempts stay open.
     held: AtomicU64,
     /// When the last one was, in microseconds of wall time.
@@ -29,6 +31,7 @@ impl Seen {
     pub(super) fn new(queues: u64) -> Seen {
         Seen {
             calls: AtomicU64::new(0),
+            calls_ever: AtomicU64::new(0),
             held: AtomicU64::new(0),
             last_us: AtomicI64::new(0),
             late: Mutex::default(),
@@ -41,6 +44,7 @@ impl Seen {
 
     pub(super) fn called(&self) {
         self.calls.fetch_add(1, Ordering::Relaxed);
+        self.calls_ever.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn held(&self) {
@@ -72,6 +76,10 @@ impl Seen {
 
     pub(super) fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn calls_ever(&self) -> u64 {
+        self.calls_ever.load(Ordering::Relaxed)
     }
 
     pub(super) fn held_now(&self) -> u64 {

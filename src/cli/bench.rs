@@ -1,5 +1,9 @@
 //! `dueline bench`.
 
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+
 use super::output::{self, Format};
 use super::{Exit, Global};
 use crate::bench::Error;
@@ -7,12 +11,15 @@ use crate::bench::Error;
 /// Measure tasks per second, lateness, processor time and memory, beside the raw ceiling of log and store.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: dueline bench pipeline --tasks 20000\n\
-Example of several runs: dueline bench queues --queues 10,10000 --tasks 50000\n\
+Example of several runs and a page: dueline bench queues --queues 10,10000 --tasks 50000 --html queues.html\n\
 Example on servers: dueline bench pipeline --kafka 127.0.0.1:9092 --cassandra 127.0.0.1:9042 -o json")]
 #[group(skip)]
 pub(super) struct Args {
     #[command(flatten)]
     bench: crate::bench::Args,
+    /// Writes a page with pictures over time, too.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 pub(super) async fn run(global: &Global, args: Args) -> anyhow::Result<()> {
@@ -20,12 +27,21 @@ pub(super) async fn run(global: &Global, args: Args) -> anyhow::Result<()> {
         Some(_) => Some(super::config::loaded(global, Vec::new())?.config),
         None => None,
     };
-    let report = crate::bench::run(&args.bench, config).await.map_err(|error| match error {
-        Error::Usage(text) => Exit::Usage.with(text),
-        Error::Run(error) => error,
-    })?;
+    let report = crate::bench::run(&args.bench, config).await.map_err(exit)?;
+    if let Some(file) = &args.html {
+        let command: Vec<String> = std::env::args().skip(1).collect();
+        let page = report.page(&format!("dueline {}", command.join(" ")))?;
+        std::fs::write(file, page).with_context(|| format!("the page {}", file.display()))?;
+    }
     match global.output {
         Format::Text => output::text(&report.table()),
         Format::Json | Format::Jsonl => output::json(Format::Jsonl, &report),
+    }
+}
+
+fn exit(error: Error) -> anyhow::Error {
+    match error {
+        Error::Usage(text) => Exit::Usage.with(text),
+        Error::Run(error) => error,
     }
 }

@@ -58,6 +58,18 @@ impl Report {
             self.order.map(|order| format!("kept in every queue, {} calls repeated", order.repeated)),
         );
         add("cpu µs/task", self.cpu_us_per_task.map(number));
+        for (part, us) in self.cpu_us_per_task_by_part.iter().filter(|(_, us)| **us >= 0.05) {
+            add("  of that", Some(format!("{us:>6.1}  {part}")));
+        }
+        let written = &self.written_per_task;
+        for (table, rows) in &written.rows {
+            add("rows/task", Some(format!("{rows:>6.2}  {table}")));
+        }
+        add(
+            "bytes/task",
+            (written.bytes > 0.0)
+                .then(|| format!("{:.0} in {:.3} requests", written.bytes, written.requests)),
+        );
         let (at_rest, above) = (self.rss_mb.unwrap_or_default(), self.rss_above_idle_mb.unwrap_or_default());
         let memory = format!("{at_rest:.0} ({above:+.0} above idle, peak {:.0})", self.rss_peak_mb);
         add("memory MiB", Some(memory));

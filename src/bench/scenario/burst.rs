@@ -18,8 +18,7 @@ pub(super) async fn pipeline(bench: &Bench<'_>) -> anyhow::Result<Report> {
     tokio::try_join!(bench.produce(0..tasks, |_| now), bench.until_called("run", tasks))?;
     bench.until_empty().await?;
     let tasks_per_second = tasks as f64 / usage.seconds();
-    let lateness_ms = bench.seen.take_late().percentiles();
-    Ok(Report { tasks, tasks_per_second, lateness_ms, ..Report::default() })
+    Ok(Report { tasks, tasks_per_second, ..Report::default() }.late(&bench.seen.take_late()))
 }
 
 /// From the first record until all are stored.
@@ -54,18 +53,13 @@ pub(super) async fn herd(bench: &Bench<'_>) -> anyhow::Result<Report> {
     );
     bench.bar.set_message("due soon");
     tokio::time::sleep(Duration::from_millis(left.unsigned_abs())).await;
-    let usage = Usage::now();
     bench.until_called("run", tasks).await?;
     let drained = (bench.seen.last_us() - due * 1_000).max(1) as f64 / 1e6;
     bench.until_empty().await?;
-    Ok(Report {
-        tasks,
-        tasks_per_second: tasks as f64 / drained,
-        persisted_per_second: Some(persisted),
-        lateness_ms: bench.seen.take_late().percentiles(),
-        cpu_us_per_task: Some(usage.cpu_us() / tasks as f64),
-        ..Report::default()
-    })
+    let tasks_per_second = tasks as f64 / drained;
+    let report =
+        Report { tasks, tasks_per_second, persisted_per_second: Some(persisted), ..Report::default() };
+    Ok(report.late(&bench.seen.take_late()))
 }
 
 /// All die; then from the batch that redrives them until they are done.
@@ -91,6 +85,5 @@ pub(super) async fn redrive(bench: &Bench<'_>) -> anyhow::Result<Report> {
     bench.until_called("redrive", tasks).await?;
     bench.until_empty().await?;
     let tasks_per_second = tasks as f64 / usage.seconds();
-    let lateness_ms = bench.seen.take_late().percentiles();
-    Ok(Report { tasks, tasks_per_second, lateness_ms, ..Report::default() })
+    Ok(Report { tasks, tasks_per_second, ..Report::default() }.late(&bench.seen.take_late()))
 }

@@ -18,7 +18,7 @@ pub(super) async fn pending(bench: &mut Bench<'_>) -> anyhow::Result<Report> {
     let idle_mb = rss_mb();
     let mut report = burst::ingest(bench).await?;
     let beside = steady::load(bench, report.tasks).await?;
-    report.lateness_ms = beside.lateness_ms;
+    (report.lateness_ms, report.lateness_histogram) = (beside.lateness_ms, beside.lateness_histogram);
     bench.until_stored(report.tasks + beside.tasks).await?;
     report.at_rest(settled_rss_mb(bench.plan.rest).await, idle_mb);
     report.restart = Some(restart(bench, report.tasks + beside.tasks).await?);

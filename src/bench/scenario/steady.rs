@@ -34,12 +34,8 @@ pub(super) async fn load(bench: &Bench<'_>, first: u64) -> anyhow::Result<Report
         sent.await?.context("a record")?;
     }
     bench.until_called("run", tasks).await?;
-    Ok(Report {
-        tasks,
-        tasks_per_second: tasks as f64 / usage.seconds(),
-        lateness_ms: bench.seen.take_late().percentiles(),
-        ..Report::default()
-    })
+    let tasks_per_second = tasks as f64 / usage.seconds();
+    Ok(Report { tasks, tasks_per_second, ..Report::default() }.late(&bench.seen.take_late()))
 }
 
 /// A steady load while attempts stay open; memory is that with all of them open.

@@ -43,13 +43,9 @@ pub(super) async fn takeover(bench: &mut Bench<'_>) -> anyhow::Result<Report> {
     bench.until_called("run", tasks).await?;
     bench.until_empty().await?;
     let drained = (bench.seen.last_us() - due * 1_000).max(1) as f64 / 1e6;
-    Ok(Report {
-        tasks,
-        tasks_per_second: tasks as f64 / drained,
-        lateness_ms: bench.seen.take_late().percentiles(),
-        takeover: Some(Takeover { joined_ms, stopped_ms, lost_ms }),
-        ..Report::default()
-    })
+    let (tasks_per_second, takeover) =
+        (tasks as f64 / drained, Some(Takeover { joined_ms, stopped_ms, lost_ms }));
+    Ok(Report { tasks, tasks_per_second, takeover, ..Report::default() }.late(&bench.seen.take_late()))
 }
 
 /// Until both nodes have shards and together run all of them.
