@@ -18,10 +18,12 @@ mod scenario;
 mod seen;
 mod sink;
 mod site;
+mod suite;
 mod threads;
 
 pub use args::{Args, Place, Scenario};
 pub use report::Report;
+pub use suite::{Program, SuiteArgs, suite};
 
 /// Why nothing was measured.
 #[derive(Debug, thiserror::Error)]

@@ -146,3 +146,31 @@ fn what_does_not_fit_a_scenario_is_refused_by_name() {
     let late = bench(dir.path(), "herd --tasks 2000 --shards 4 --lead 1 --queues 1000000 --payload 65536");
     assert!(late.code == 1 && late.err.contains("--lead more than 1 seconds"), "{late:?}");
 }
+
+#[test]
+fn a_suite_writes_an_index_and_goes_on_where_it_was() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let out = dir.path().join("out").display().to_string();
+    let place = dir.path().display().to_string();
+    let suite = |more: &[&str]| {
+        let args = ["bench", "suite", "--quick", "--out", &out, "--embedded", &place];
+        dueline(&[&args[..], more].concat())
+    };
+    let ran = suite(&["--only", "ceiling"]);
+    assert!(ran.code == 0 && ran.out.contains("not measured"), "{ran:?}");
+    let refused = suite(&["--only", "ceiling"]);
+    assert!(refused.code == 2 && refused.err.contains("--resume"), "{refused:?}");
+    let ran = suite(&["--only", "ceiling,list", "--resume"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(ran.err.contains("1 of 2: bench ceiling") && ran.err.contains("has a result"), "{ran:?}");
+    let file = |name: &str| std::fs::read_to_string(Path::new(&out).join(name)).expect("a result");
+    let index = file("index.html");
+    assert!(index.contains("ceiling.html") && index.contains("list.json"), "{index}");
+    for name in ["ceiling", "list"] {
+        let report: Value = serde_json::from_str(&file(&format!("{name}.json"))).expect("JSON");
+        assert_eq!(report["scenario"], name);
+        assert!(file(&format!("{name}.html")).contains("<svg"), "{name}");
+    }
+    let refused = suite(&["--only", "takeover", "--resume"]);
+    assert!(refused.code == 2 && refused.err.contains("takeover needs servers"), "{refused:?}");
+}
