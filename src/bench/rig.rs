@@ -155,14 +155,19 @@ impl<'a> Bench<'a> {
     /// Until these nodes run every shard.
     pub(super) async fn until_running(&self, nodes: &[&Node]) -> anyhow::Result<()> {
         let shards = u64::from(self.plan.shards);
-        let running = || async move {
-            let mut running = 0;
+        let all = || async move {
+            let mut all = 0;
             for node in nodes {
-                running += sum(node, |view| u64::from(view.phase == "running")).await;
+                all += running(node).await;
             }
-            running
+            all
         };
-        self.until_async("start", shards, running).await
+        self.until_async("start", shards, all).await
+    }
+
+    /// Until this node runs a shard.
+    pub(super) async fn until_running_some(&self, node: &Node) -> anyhow::Result<()> {
+        self.until_async("share", 1, || running(node)).await
     }
 
     /// Until every record up to this number of them is stored.
@@ -208,6 +213,11 @@ impl<'a> Bench<'a> {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
+}
+
+/// Shards that a node runs.
+async fn running(node: &Node) -> u64 {
+    sum(node, |view| u64::from(view.phase == "running")).await
 }
 
 /// The sum of something over the shards of a node.

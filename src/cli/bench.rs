@@ -12,7 +12,7 @@ use crate::bench::{Error, Program, SuiteArgs};
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "Example: dueline bench pipeline --tasks 20000\n\
-Example of several runs and a page: dueline bench queues --queues 10,10000 --tasks 50000 --html queues.html\n\
+Example with a page: dueline bench queues --tasks 50000 --html queues.html\n\
 Example on servers: dueline bench pipeline --kafka 127.0.0.1:9092 --cassandra 127.0.0.1:9042 -o json")]
 #[group(skip)]
 pub(super) struct Args {

@@ -59,7 +59,7 @@ impl Report {
         );
         add("cpu µs/task", self.cpu_us_per_task.map(number));
         for (part, us) in self.cpu_us_per_task_by_part.iter().filter(|(_, us)| **us >= 0.05) {
-            add("  of that", Some(format!("{us:>6.1}  {part}")));
+            add("  by part", Some(format!("{us:>6.1}  {part}")));
         }
         let written = &self.written_per_task;
         for (table, rows) in &written.rows {

@@ -48,9 +48,9 @@ pub(super) async fn takeover(bench: &mut Bench<'_>) -> anyhow::Result<Report> {
     Ok(Report { tasks, tasks_per_second, takeover, ..Report::default() }.late(&bench.seen.take_late()))
 }
 
-/// Until both nodes have shards and together run all of them.
+/// Until the other runs some shards, and both together run all of them.
 async fn shared(bench: &Bench<'_>, other: &Node) -> anyhow::Result<()> {
-    bench.until("share", 1, || other.service().shards().len() as u64).await?;
+    bench.until_running_some(other).await?;
     bench.until_running(&[bench.node(), other]).await
 }
 
