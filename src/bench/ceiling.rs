@@ -19,6 +19,7 @@ use crate::node::Node;
 
 use super::args::Plan;
 use super::report::{Raw, Report};
+use super::rig::sends_at_once;
 use super::site::Site;
 
 #[cfg(feature = "cassandra")]
@@ -28,8 +29,8 @@ pub(super) use servers::session;
 const TASKS_MAX: u64 = 200_000;
 /// Bytes of payloads that each way writes, at most.
 const PAYLOADS_BYTES_MAX: u64 = 64 * 1024 * 1024;
-/// Records under way at once.
-const SENDS_AT_ONCE: usize = 4_096;
+/// Bytes of payloads in one request to the store, at most: a request has bounds, whatever the way.
+const REQUEST_PAYLOADS_BYTES: u64 = 2 * 1024 * 1024;
 /// Queues that the records name.
 const QUEUES: u64 = 10_000;
 
@@ -66,6 +67,11 @@ impl Load {
         let payload: Arc<str> = plan.payload_of(1).into();
         let tasks = plan.tasks.min(TASKS_MAX).min((PAYLOADS_BYTES_MAX / payload.len() as u64).max(1));
         Load { tasks, shards: plan.shards, from, spread_ms, first: 0, payload }
+    }
+
+    /// Tasks of one request, if a way wants so many.
+    fn tasks_of_a_request(&self, wanted: u64) -> u64 {
+        wanted.min((REQUEST_PAYLOADS_BYTES / self.payload.len() as u64).max(1))
     }
 
     /// Numbers of its tasks.
@@ -173,7 +179,7 @@ async fn produce(producer: Arc<dyn Producer>, load: &Load) -> anyhow::Result<()>
             value: Some(Bytes::from(value)),
         })
     });
-    let mut sends = sends.buffer_unordered(SENDS_AT_ONCE);
+    let mut sends = sends.buffer_unordered(sends_at_once(load.payload.len() as u64));
     while let Some(sent) = sends.next().await {
         sent.context("a record of the raw program")?;
     }

@@ -22,8 +22,9 @@ use super::seen::{Seen, wall_ms};
 use super::sink::Sink;
 use super::site::Site;
 
-/// Records sent and not acknowledged yet.
-const SENDS_AT_ONCE: usize = 8_192;
+/// Records sent and not acknowledged yet, and their bytes, which the producer has to hold: less than it takes.
+const SENDS_AT_ONCE: u64 = 8_192;
+const SENDS_BYTES: u64 = 16 * 1024 * 1024;
 /// A run without any progress for this long has failed.
 const STALLED: Duration = Duration::from_secs(60);
 /// Between a warm-up and what is measured, at most.
@@ -122,8 +123,9 @@ impl<'a> Bench<'a> {
     /// Produces records in their order.
     pub(super) async fn send(&self, messages: impl Iterator<Item = Message>) -> anyhow::Result<()> {
         let producer = self.node().producer();
+        let at_once = sends_at_once(self.plan.payload.unwrap_or(0));
         let mut sends =
-            stream::iter(messages.map(|message| producer.produce(message))).buffer_unordered(SENDS_AT_ONCE);
+            stream::iter(messages.map(|message| producer.produce(message))).buffer_unordered(at_once);
         while let Some(sent) = sends.next().await {
             sent.context("a record")?;
         }
@@ -213,6 +215,11 @@ impl<'a> Bench<'a> {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
+}
+
+/// How many records with such payloads are sent and not acknowledged at once.
+pub(super) fn sends_at_once(payload_bytes: u64) -> usize {
+    SENDS_AT_ONCE.min(SENDS_BYTES / (payload_bytes + 1_024)) as usize
 }
 
 /// Shards that a node runs.

@@ -66,8 +66,8 @@ fn bursts_are_counted_in_order_beside_a_raw_program() {
 }
 
 #[test]
-fn a_large_payload_is_written_whole() {
-    let report = report("payload --tasks 20 --shards 4 --payload 262144 --no-ceiling", 20);
+fn large_payloads_are_written_whole_and_no_more_at_once_than_the_log_takes() {
+    let report = report("payload --tasks 300 --shards 4 --payload 262144", 300);
     let bytes = report["written_per_task"]["bytes"].as_f64();
     assert!(bytes.is_some_and(|bytes| bytes > 262_144.0), "{report}");
     assert!((rows(&report, "payload") - 1.0).abs() < f64::EPSILON, "{report}");

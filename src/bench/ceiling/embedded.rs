@@ -39,9 +39,9 @@ const SHARD: u32 = 1_000_000;
 pub(super) async fn write(node: &Node, load: &Load, way: &Way) -> anyhow::Result<()> {
     let store = node.store();
     let content: Arc<TaskContent> = Arc::new(content(HandlerName::new(NOOP)?, &load.payload));
-    let end = load.numbers().end;
-    let chunks = stream::iter(load.numbers().step_by(way.tasks as usize)).map(|from| {
-        let tasks = from..(from + way.tasks).min(end);
+    let (end, together) = (load.numbers().end, load.tasks_of_a_request(way.tasks));
+    let chunks = stream::iter(load.numbers().step_by(together as usize)).map(|from| {
+        let tasks = from..(from + together).min(end);
         let rows: anyhow::Result<Vec<[Row; 4]>> =
             tasks.map(|task| rows_of(task, load, content.clone())).collect();
         async move { store.write(rows?.concat().into()).await.context("rows of the raw program") }

@@ -117,7 +117,9 @@ impl Tables {
         }
         let keys: Vec<(String, &str)> =
             tasks.iter().map(|task| (format!("raw-{}/t-{task}", task % QUEUES), DATA)).collect();
-        let due = by_bucket.values().flat_map(|rows| rows.chunks(way.due_rows));
+        // Three rows a task.
+        let due_rows = way.due_rows.min(3 * load.tasks_of_a_request(way.tasks) as usize);
+        let due = by_bucket.values().flat_map(|rows| rows.chunks(due_rows));
         let due = due.map(|rows| self.send(&self.due, rows));
         let by_id = keys.chunks(way.by_id_rows).map(|keys| self.send(&self.by_id, keys));
         let (due, by_id) = (futures::future::try_join_all(due), futures::future::try_join_all(by_id));
