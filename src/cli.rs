@@ -88,7 +88,7 @@ enum Noun {
     Doctor(doctor::Args),
     #[command(subcommand)]
     Config(config::Verb),
-    Bench(bench::Args),
+    Bench(Box<bench::Args>),
     Completions(completions::Args),
 }
 
@@ -132,7 +132,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Noun::Migrate(args) => migrate::run(&global, args).await,
         Noun::Doctor(args) => doctor::run(&global, args).await,
         Noun::Config(verb) => config::run(&global, &verb),
-        Noun::Bench(args) => bench::run(&global, args).await,
+        Noun::Bench(args) => bench::run(&global, *args).await,
         Noun::Completions(args) => completions::run(&args),
     }
 }

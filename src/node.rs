@@ -40,7 +40,7 @@ use crate::log::{self, Consumer, Producer};
 use crate::metrics::{self, Metrics};
 use crate::model::{HandlerName, NameError, limits};
 use crate::runtime::{self, Parts, Service};
-use crate::store::metered::Metered;
+use crate::store::metered::{Metered, RowsSeen};
 use crate::store::{self, Cluster, Store};
 use crate::wire::event::{Handlers, Rules};
 
@@ -84,6 +84,7 @@ pub struct Builder {
     config: Config,
     code: Vec<(String, Arc<dyn Handler>)>,
     guard: FencingGuard,
+    rows_seen: Option<RowsSeen>,
 }
 
 /// The two halves of the world a node stands between.
@@ -131,7 +132,7 @@ impl Node {
 
     /// A node as configured.
     pub fn builder(config: Config) -> Builder {
-        Builder { config, code: Vec::new(), guard: FencingGuard::default() }
+        Builder { config, code: Vec::new(), guard: FencingGuard::default(), rows_seen: None }
     }
 
     /// The configuration.
@@ -216,6 +217,13 @@ impl Builder {
         self
     }
 
+    /// Tells somebody the rows of every write to the store.
+    #[must_use]
+    pub(crate) fn rows_seen(mut self, seen: RowsSeen) -> Builder {
+        self.rows_seen = Some(seen);
+        self
+    }
+
     /// Opens store and log, joins the group, runs.
     ///
     /// # Errors
@@ -234,7 +242,8 @@ impl Builder {
             handlers: registry.handlers().map(|(name, _, _)| name.clone()).collect(),
             on_servers: backends.redundancy.is_some(),
         }));
-        backends.store = Arc::new(Metered::new(backends.store, metrics.clone()));
+        let store = Metered::new(backends.store, metrics.clone()).telling(self.rows_seen.take());
+        backends.store = Arc::new(store);
         let rules = Rules {
             payload_bytes_max: self.config.limits.payload_bytes,
             handlers: Arc::new(Handlers {

@@ -1,264 +1,187 @@
 //! The raw ceiling: what log and store take with no scheduler in between. A fixed reference, whatever Dueline writes:
 //! per task one record, one by-id row and three rows in time-bucketed partitions, spread over the same shards and
-//! due times, at QUORUM, batched per partition and by ten across partitions.
+//! due times, at QUORUM. It is batched in several ways, one after the other; the best of them is the ceiling.
+
+mod embedded;
+#[cfg(feature = "cassandra")]
+mod servers;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Context as _;
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 
 use crate::log::{Message, Producer, Target, Topic};
-use crate::model::{
-    Decision, Epoch, EventRow, Fact, FactRow, HandlerName, Outcome, Place, QueueName, Row, Shard, Started,
-    TaskContent, TaskId, TaskKey, Version, Wall,
-};
+use crate::model::Wall;
 use crate::node::Node;
 
-use super::event::{content, event_text};
+use super::args::Plan;
+use super::report::{Raw, Report};
+use super::rig::sends_at_once;
 use super::site::Site;
-
-/// Tasks that are written together: 32 in each of their shard's partitions.
-const CHUNK: u64 = 32;
-/// By-id rows of one request: they lie in partitions of their own.
-const BY_ID_ROWS: usize = 10;
-/// Chunks under way at once.
-const CHUNKS_AT_ONCE: usize = 32;
-
-/// What the raw program is to write.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Load {
-    pub(super) tasks: u64,
-    pub(super) shards: u32,
-    /// First due time, and the time over which they are spread, in milliseconds.
-    pub(super) from: Wall,
-    pub(super) spread_ms: u64,
-}
-
-impl Load {
-    fn due_at(&self, task: u64) -> i64 {
-        self.from.0 + (task * self.spread_ms / self.tasks.max(1)) as i64
-    }
-}
-
-/// Tasks per second of the raw program.
-pub(super) async fn measure(site: &Site, node: &Node, load: Load) -> anyhow::Result<f64> {
-    let producer = node.producer().clone();
-    let start;
-    if site.dir.is_some() {
-        start = Instant::now();
-        tokio::try_join!(produce(producer, load), write_embedded(node, load))?;
-    } else {
-        let raw = servers::Raw::open(site.config()).await?;
-        start = Instant::now();
-        tokio::try_join!(produce(producer, load), raw.write(load))?;
-    }
-    Ok(load.tasks as f64 / start.elapsed().as_secs_f64())
-}
-
-/// One record a task, to the events topic, which nobody reads.
-async fn produce(producer: Arc<dyn Producer>, load: Load) -> anyhow::Result<()> {
-    let sends = stream::iter(0..load.tasks).map(|task| {
-        producer.produce(Message {
-            target: Target::Topic(Topic::Events),
-            partition: Some((task % u64::from(load.shards)) as u32),
-            key: Some(Bytes::from(format!("q-{}", task % 10_000))),
-            headers: Vec::new(),
-            value: Some(event_text(task, task % 10_000, load.due_at(task), "noop", 0)),
-        })
-    });
-    let mut sends = sends.buffer_unordered(4_096);
-    while let Some(sent) = sends.next().await {
-        sent.context("a record of the raw program")?;
-    }
-    Ok(())
-}
-
-/// On the embedded store: the same rows through its own port, in batches over all shards.
-async fn write_embedded(node: &Node, load: Load) -> anyhow::Result<()> {
-    let store = node.store();
-    let chunks = stream::iter(0..load.tasks.div_ceil(CHUNK)).map(|chunk| {
-        let tasks = chunk * CHUNK..((chunk + 1) * CHUNK).min(load.tasks);
-        let rows: Vec<Row> = tasks.flat_map(|task| rows_of(task, load)).collect();
-        store.write(rows.into())
-    });
-    let mut chunks = chunks.buffer_unordered(CHUNKS_AT_ONCE);
-    while let Some(written) = chunks.next().await {
-        written.context("rows of the raw program")?;
-    }
-    Ok(())
-}
-
-/// Rows as Dueline would write them, in shards that do not exist.
-fn rows_of(task: u64, load: Load) -> Vec<Row> {
-    let shard = Shard(1_000_000 + (task % u64::from(load.shards)) as u32);
-    let version = Version(task);
-    let place = Place { ready_at: Wall(load.due_at(task)), version };
-    let queue = QueueName::new(&format!("raw-{}", task % 10_000)).expect("a name");
-    let key = TaskKey { queue, id: TaskId::new(&format!("t-{task}")).expect("a name") };
-    let content: Arc<TaskContent> = Arc::new(content(HandlerName::new("noop").expect("a name")));
-    let event = EventRow {
-        key: key.clone(),
-        version,
-        epoch: Epoch(1),
-        shard,
-        verb: "schedule".into(),
-        content_hash: [0; 16],
-        event_id_hash: None,
-        appended: place.ready_at,
-        decision: Decision::Scheduled,
-        current: None,
-        cancel_remembered: None,
-        reason: None,
-    };
-    let started = Started {
-        epoch: Epoch(1),
-        seq: task,
-        at: place.ready_at,
-        deadline: place.ready_at,
-        attempt: 1,
-        failures: 0,
-        interruptions: 0,
-        instance: "bench".into(),
-    };
-    let ended = crate::model::Ended {
-        epoch: Epoch(1),
-        seq: task,
-        at: place.ready_at,
-        outcome: Outcome::Succeeded,
-        failures: 0,
-        next_at: None,
-        closed: None,
-        result: None,
-        error: None,
-    };
-    let fact = |fact| Row::Fact(FactRow { shard, place, fact });
-    vec![
-        Row::Event(event),
-        fact(Fact::Task { key, due_at: place.ready_at, appended: place.ready_at, content }),
-        fact(Fact::Started(started)),
-        fact(Fact::Ended(ended)),
-    ]
-}
-
-#[cfg(feature = "cassandra")]
-mod servers {
-    use super::*;
-    use crate::config::Config;
-    use crate::node::cassandra_options;
-    use crate::store::cassandra::{self, Options};
-    use scylla::client::session::Session;
-    use scylla::statement::batch::{Batch, BatchType};
-    use scylla::statement::prepared::PreparedStatement;
-
-    /// A session of the bench's own, reached as the node reaches Cassandra.
-    pub(in super::super) async fn session(config: &Config) -> anyhow::Result<Session> {
-        let options = Options { request_timeout: Duration::from_secs(60), ..cassandra_options(config) };
-        cassandra::session(&options).await.context("Cassandra")
-    }
-
-    /// Its tables and statements, made before the time is taken.
-    pub(super) struct Raw {
-        session: Session,
-        by_id: PreparedStatement,
-        due: PreparedStatement,
-    }
-
-    /// shard, bucket, ready_at, task, kind, data
-    type DueColumns = (i32, i64, i64, i64, i8, &'static str);
-
-    const DATA: &str =
-        "{\"bench\":\"about as long as the rows of one fact about a task are, in plain text\"}";
-
-    impl Raw {
-        pub(super) async fn open(config: &Config) -> anyhow::Result<Raw> {
-            let session = session(config).await?;
-            let keyspace = &config.cassandra.keyspace;
-            let tables = [
-                format!("CREATE TABLE IF NOT EXISTS {keyspace}.raw_by_id (key text PRIMARY KEY, data text)"),
-                format!(
-                    "CREATE TABLE IF NOT EXISTS {keyspace}.raw_due (shard int, bucket bigint, ready_at bigint, \
-                     task bigint, kind tinyint, data text, PRIMARY KEY ((shard, bucket), ready_at, task, kind))"
-                ),
-            ];
-            for table in tables {
-                session.query_unpaged(table, ()).await?;
-                session.await_schema_agreement().await?;
-            }
-            let by_id = format!("INSERT INTO {keyspace}.raw_by_id (key, data) VALUES (?, ?)");
-            let due = format!(
-                "INSERT INTO {keyspace}.raw_due (shard, bucket, ready_at, task, kind, data) VALUES (?, ?, ?, ?, ?, ?)"
-            );
-            Ok(Raw { by_id: session.prepare(by_id).await?, due: session.prepare(due).await?, session })
-        }
-
-        pub(super) async fn write(&self, load: Load) -> anyhow::Result<()> {
-            let shards = u64::from(load.shards);
-            let groups = load.tasks.div_ceil(CHUNK * shards);
-            let chunks = (0..groups).flat_map(|group| (0..shards).map(move |shard| (group, shard)));
-            let mut chunks = stream::iter(chunks)
-                .map(|(group, shard)| chunk(self, load, group, shard))
-                .buffer_unordered(CHUNKS_AT_ONCE);
-            while let Some(written) = chunks.next().await {
-                written?;
-            }
-            Ok(())
-        }
-    }
-
-    /// The tasks of one shard in one stretch of time.
-    async fn chunk(raw: &Raw, load: Load, group: u64, shard: u64) -> anyhow::Result<()> {
-        let shards = u64::from(load.shards);
-        let tasks: Vec<u64> = (0..CHUNK)
-            .map(|index| group * CHUNK * shards + index * shards + shard)
-            .filter(|task| *task < load.tasks)
-            .collect();
-        let mut by_bucket: std::collections::BTreeMap<i64, Vec<DueColumns>> =
-            std::collections::BTreeMap::new();
-        for task in &tasks {
-            let at = load.due_at(*task);
-            let bucket = at.div_euclid(crate::model::limits::BUCKET_MS);
-            let rows = [0, 2, 3].map(|kind| (shard as i32, bucket, at, *task as i64, kind, DATA));
-            by_bucket.entry(bucket).or_default().extend(rows);
-        }
-        let keys: Vec<(String, &str)> =
-            tasks.iter().map(|task| (format!("raw-{task}/t-{task}"), DATA)).collect();
-        let due = by_bucket.values().map(|rows| send(raw, &raw.due, rows));
-        let by_id = keys.chunks(BY_ID_ROWS).map(|keys| send(raw, &raw.by_id, keys));
-        let (due, by_id) = (futures::future::try_join_all(due), futures::future::try_join_all(by_id));
-        tokio::try_join!(due, by_id).map(|_| ())
-    }
-
-    async fn send<V: scylla::serialize::row::SerializeRow>(
-        raw: &Raw,
-        statement: &PreparedStatement,
-        rows: &[V],
-    ) -> anyhow::Result<()> {
-        let mut batch = Batch::new(BatchType::Unlogged);
-        rows.iter().for_each(|_| batch.append_statement(statement.clone()));
-        raw.session.batch(&batch, rows).await.context("rows of the raw program")?;
-        Ok(())
-    }
-}
 
 #[cfg(feature = "cassandra")]
 pub(super) use servers::session;
 
-#[cfg(not(feature = "cassandra"))]
-mod servers {
-    use super::*;
-    use crate::config::Config;
+/// Tasks that each way of batching writes, at most.
+const TASKS_MAX: u64 = 200_000;
+/// Bytes of payloads that each way writes, at most.
+const PAYLOADS_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Bytes of payloads in one request to the store, at most: a request has bounds, whatever the way.
+const REQUEST_PAYLOADS_BYTES: u64 = 2 * 1024 * 1024;
+/// Queues that the records name.
+const QUEUES: u64 = 10_000;
 
-    pub(super) struct Raw;
+/// A way of batching.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    name: &'static str,
+    /// Tasks that are written together: on servers all of one shard.
+    tasks: u64,
+    /// Rows of one partition in one request.
+    due_rows: usize,
+    /// By-id rows in one request: they lie in partitions of their own.
+    by_id_rows: usize,
+    /// Of those under way at once.
+    at_once: usize,
+}
 
-    impl Raw {
-        pub(super) async fn open(_config: &Config) -> anyhow::Result<Raw> {
-            anyhow::bail!("this binary was built without Cassandra")
+/// What the raw program is to write.
+#[derive(Clone, Debug)]
+pub(super) struct Load {
+    tasks: u64,
+    shards: u32,
+    /// First due time, and the time over which they are spread, in milliseconds.
+    pub(super) from: Wall,
+    pub(super) spread_ms: u64,
+    /// The number of the first task: no row is written twice.
+    first: u64,
+    payload: Arc<str>,
+}
+
+impl Load {
+    /// As much as a plan, at most what a raw program writes.
+    pub(super) fn new(plan: &Plan, from: Wall, spread_ms: u64) -> Load {
+        let payload: Arc<str> = plan.payload_of(1).into();
+        let tasks = plan.tasks.min(TASKS_MAX).min((PAYLOADS_BYTES_MAX / payload.len() as u64).max(1));
+        Load { tasks, shards: plan.shards, from, spread_ms, first: 0, payload }
+    }
+
+    /// Tasks of one request, if a way wants so many.
+    fn tasks_of_a_request(&self, wanted: u64) -> u64 {
+        wanted.min((REQUEST_PAYLOADS_BYTES / self.payload.len() as u64).max(1))
+    }
+
+    /// Numbers of its tasks.
+    fn numbers(&self) -> std::ops::Range<u64> {
+        self.first..self.first + self.tasks
+    }
+
+    fn due_at(&self, task: u64) -> i64 {
+        self.from.0 + ((task - self.first) * self.spread_ms / self.tasks.max(1)) as i64
+    }
+}
+
+/// What the raw program reaches, batched in each way.
+pub(super) async fn measure(site: &Site, node: &Node, load: Load) -> anyhow::Result<Vec<Raw>> {
+    let program = Program::open(site).await?;
+    program.all_ways(node, load).await
+}
+
+/// The raw program alone: due over an hour, and all in one bucket.
+pub(super) async fn alone(site: &Site, node: &Node, load: Load) -> anyhow::Result<Report> {
+    let program = Program::open(site).await?;
+    let spread = program.all_ways(node, load.clone()).await?;
+    let first = load.first + spread.len() as u64 * load.tasks;
+    let at_once = program.all_ways(node, Load { spread_ms: 0, first, ..load.clone() }).await?;
+    let best = |of: &[Raw]| of.iter().map(|raw| raw.tasks_per_second).fold(0.0, f64::max);
+    let tasks_per_second = best(&spread);
+    let tasks = load.tasks * (spread.len() + at_once.len()) as u64;
+    Ok(Report {
+        tasks,
+        tasks_per_second,
+        ceiling_tasks_per_second: Some(tasks_per_second),
+        ratio_to_ceiling: Some(1.0),
+        raw: spread.into_iter().chain(at_once).collect(),
+        ..Report::default()
+    })
+}
+
+/// What it is on this site.
+enum Program {
+    Embedded,
+    #[cfg(feature = "cassandra")]
+    Servers(Box<servers::Tables>),
+}
+
+impl Program {
+    /// Its tables are made before the time is taken.
+    async fn open(site: &Site) -> anyhow::Result<Program> {
+        if site.dir.is_some() {
+            return Ok(Program::Embedded);
         }
+        #[cfg(feature = "cassandra")]
+        return Ok(Program::Servers(Box::new(servers::Tables::open(site.config()).await?)));
+        #[cfg(not(feature = "cassandra"))]
+        anyhow::bail!("this binary was built without Cassandra");
+    }
 
-        pub(super) async fn write(&self, _load: Load) -> anyhow::Result<()> {
-            Ok(())
+    fn ways(&self) -> &'static [Way] {
+        match self {
+            Program::Embedded => &embedded::WAYS,
+            #[cfg(feature = "cassandra")]
+            Program::Servers(_) => &servers::WAYS,
         }
     }
+
+    async fn all_ways(&self, node: &Node, load: Load) -> anyhow::Result<Vec<Raw>> {
+        let mut all = Vec::new();
+        let mut first = load.first;
+        for way in self.ways() {
+            let load = Load { first, ..load.clone() };
+            first += load.tasks;
+            let start = Instant::now();
+            tokio::try_join!(produce(node.producer().clone(), &load), self.write(node, &load, way))?;
+            all.push(Raw {
+                way: way.name.to_owned(),
+                spread_s: load.spread_ms / 1_000,
+                tasks: load.tasks,
+                tasks_per_second: load.tasks as f64 / start.elapsed().as_secs_f64(),
+            });
+        }
+        Ok(all)
+    }
+
+    async fn write(&self, node: &Node, load: &Load, way: &Way) -> anyhow::Result<()> {
+        match self {
+            Program::Embedded => embedded::write(node, load, way).await,
+            #[cfg(feature = "cassandra")]
+            Program::Servers(tables) => tables.write(load, way).await,
+        }
+    }
+}
+
+/// One record a task, to the events topic, which nobody reads.
+async fn produce(producer: Arc<dyn Producer>, load: &Load) -> anyhow::Result<()> {
+    let sends = stream::iter(load.numbers()).map(|task| {
+        let (queue, due_at) = (task % QUEUES, load.due_at(task));
+        let value = format!(
+            r#"{{"type":"schedule","queue":"q-{queue}","id":"t-{task}","due_at":{due_at},"handler":"noop","payload":{}}}"#,
+            load.payload
+        );
+        producer.produce(Message {
+            target: Target::Topic(Topic::Events),
+            partition: Some((task % u64::from(load.shards)) as u32),
+            key: Some(Bytes::from(format!("q-{queue}"))),
+            headers: Vec::new(),
+            value: Some(Bytes::from(value)),
+        })
+    });
+    let mut sends = sends.buffer_unordered(sends_at_once(load.payload.len() as u64));
+    while let Some(sent) = sends.next().await {
+        sent.context("a record of the raw program")?;
+    }
+    Ok(())
 }

@@ -1,9 +1,19 @@
 //! The report of one run: one JSON object, or a table for people.
 
-use serde::Serialize;
+mod table;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::args::Plan;
+use super::measure::{Times, machine};
+use super::rows::Written;
+use super::samples::Samples;
 
 /// What a scenario measured. The last line of `-o json` is this object.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Report {
     /// The scenario.
     pub scenario: String,
@@ -15,16 +25,32 @@ pub struct Report {
     pub queues: u64,
     /// Shards.
     pub shards: u32,
-    /// Tasks per second from the first record sent to the last task done (or stored, in `ingest` and `pending`).
+    /// Tasks per second of the steady load, where there is one.
+    pub rate: u64,
+    /// Bytes of each payload, where it was said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub payload_bytes: Option<u64>,
+    /// Handlers that the tasks are spread over.
+    pub handlers: u64,
+    /// What queues and payloads come of.
+    pub seed: u64,
+    /// Tasks per second from the first record sent to the last task done (or stored, in `ingest` and `pending`); in `herd` and
+    /// `takeover` from the instant at which all are due to the last call; in `ceiling` of the best raw program.
     pub tasks_per_second: f64,
     /// Tasks per second stored, where it was measured apart.
     pub persisted_per_second: Option<f64>,
-    /// Tasks per second of the raw program in the same run.
+    /// Tasks per second of the raw program in the same run, batched in the best of several ways.
     pub ceiling_tasks_per_second: Option<f64>,
     /// The first by the second.
     pub ratio_to_ceiling: Option<f64>,
-    /// From a task's ready time to its handler's call, in milliseconds.
+    /// Every raw program that ran.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub raw: Vec<Raw>,
+    /// From a task's due time to its handler's call, in milliseconds.
     pub lateness_ms: Percentiles,
+    /// How many calls were how late: the buckets grow by a quarter each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lateness_histogram: Vec<Bucket>,
     /// The same before the queue was blocked, in `blocked`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lateness_before_ms: Option<Percentiles>,
@@ -34,69 +60,179 @@ pub struct Report {
     /// The 50 oldest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub list_oldest_ms: Option<Percentiles>,
-    /// Processor time of this process per task, in microseconds: node, producer, handler and clients of log and store.
-    pub cpu_us_per_task: f64,
-    /// Resident memory at the end, once settled, in MiB.
-    pub rss_mb: f64,
+    /// Attempts that were open all the while, in `long-running`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub open_attempts: Option<u64>,
+    /// A stop and a start on what was stored, in `pending`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restart: Option<Restart>,
+    /// Changes of owners, in `takeover`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub takeover: Option<Takeover>,
+    /// In which order tasks came, where it can be told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub order: Option<Order>,
+    /// Processor time of this process per task, in microseconds: node, producer, handler and clients of log and store; in
+    /// `pending` of storing them.
+    pub cpu_us_per_task: Option<f64>,
+    /// The same of the whole scenario by what the threads do: the async runtime has the engine, its actors, the client of
+    /// Cassandra and the handlers, `other` the main thread, which makes the records that are sent.
+    pub cpu_us_per_task_by_part: BTreeMap<String, f64>,
+    /// What was written to the store per task, without what a warm-up wrote.
+    pub written_per_task: Written,
+    /// Resident memory at the end, once settled, in MiB; in `long-running` with the attempts open.
+    pub rss_mb: Option<f64>,
     /// The most resident memory up to the last task, in MiB.
     pub rss_peak_mb: f64,
     /// Resident memory above that before the tasks, in MiB.
-    pub rss_above_idle_mb: f64,
+    pub rss_above_idle_mb: Option<f64>,
     /// One fsync of the disk an embedded run is on, in milliseconds.
     pub fsync_ms: Option<f64>,
     /// The commit this binary was built from, or its version.
     pub commit: String,
+    /// The machine: processors, memory, kernel.
+    pub machine: String,
+    /// What was measured over time, without a warm-up.
+    pub samples: Samples,
+    /// Each run, where there are several; what stands above is of the last one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub runs: Vec<Report>,
 }
 
 /// Percentiles, in milliseconds.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Percentiles {
     /// Half of all.
     pub p50: f64,
     /// 99 of 100.
     pub p99: f64,
+    /// 999 of 1,000.
+    pub p999: f64,
     /// The longest.
     pub max: f64,
 }
 
+/// A bucket of a histogram.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Bucket {
+    /// Times up to this one, in milliseconds, and above that of the bucket before.
+    pub up_to_ms: f64,
+    /// How many.
+    pub count: u64,
+}
+
+/// What one raw program reached.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Raw {
+    /// How it batched.
+    pub way: String,
+    /// Over how many seconds its tasks were due; 0 = all at once, in one bucket.
+    pub spread_s: u64,
+    /// Tasks it wrote.
+    pub tasks: u64,
+    /// Tasks per second.
+    pub tasks_per_second: f64,
+}
+
+/// A node stopped and another started on the same site, in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Restart {
+    /// The stop in order.
+    pub stop_ms: f64,
+    /// From the start until every shard runs.
+    pub running_ms: f64,
+    /// From the start until a task that became due meanwhile is called.
+    pub first_run_ms: f64,
+}
+
+/// From a change until every shard runs again, in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Takeover {
+    /// A second node starts and takes its share.
+    pub joined_ms: f64,
+    /// One of two stops in order.
+    pub stopped_ms: f64,
+    /// One of two is lost and lets go of no lease.
+    pub lost_ms: f64,
+}
+
+/// Order of calls within queues.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Order {
+    /// Calls after one that stands behind them in their queue: must be 0.
+    pub out_of_order: u64,
+    /// Calls of a task that was called before.
+    pub repeated: u64,
+}
+
 impl Report {
-    /// A table for people.
-    pub fn table(&self) -> String {
-        let number = |value: f64| format!("{value:.1}");
-        let mut lines = vec![
-            ("scenario", format!("{} on {}", self.scenario, self.site)),
-            ("tasks", format!("{} in {} queues on {} shards", self.tasks, self.queues, self.shards)),
-            ("tasks/s", number(self.tasks_per_second)),
-        ];
-        if let Some(persisted) = self.persisted_per_second {
-            lines.push(("persisted/s", number(persisted)));
+    /// Says what was run, and where.
+    #[must_use]
+    pub(super) fn of(mut self, plan: &Plan, site: &str) -> Report {
+        site.clone_into(&mut self.site);
+        plan.scenario.word().clone_into(&mut self.scenario);
+        self.queues = if plan.scenario == super::Scenario::List { 1 } else { plan.queues };
+        self.shards = plan.shards;
+        self.rate = plan.rate;
+        self.payload_bytes = plan.payload;
+        self.handlers = plan.handlers;
+        self.seed = plan.seed;
+        self.commit = option_env!("DUELINE_COMMIT").unwrap_or(env!("CARGO_PKG_VERSION")).to_owned();
+        self.machine = machine();
+        self
+    }
+
+    /// Says how late calls were.
+    #[must_use]
+    pub(super) fn late(self, times: &Times) -> Report {
+        Report { lateness_ms: times.percentiles(), lateness_histogram: times.buckets(), ..self }
+    }
+
+    /// Of several runs the last, with each of them in it.
+    pub(super) fn of_all(mut runs: Vec<Report>) -> Report {
+        match runs.len() {
+            0 | 1 => runs.pop().unwrap_or_default(),
+            last => Report { runs: runs.clone(), ..runs.swap_remove(last - 1) },
         }
-        if let (Some(ceiling), Some(ratio)) = (self.ceiling_tasks_per_second, self.ratio_to_ceiling) {
-            lines.push(("raw ceiling/s", number(ceiling)));
-            lines.push(("ratio", format!("{ratio:.3}")));
+    }
+
+    /// Its runs: itself, where there is one.
+    pub(super) fn each(&self) -> &[Report] {
+        if self.runs.is_empty() { std::slice::from_ref(self) } else { &self.runs }
+    }
+
+    /// What tells a run from the others of its scenario.
+    pub(super) fn name(&self) -> String {
+        match (self.scenario.as_str(), self.payload_bytes) {
+            ("queues", _) => format!("{} queues", self.queues),
+            ("steady", _) => format!("rate {}", self.rate),
+            ("payload", Some(bytes)) => format!("{bytes} bytes"),
+            _ => format!("{} tasks", self.tasks),
         }
-        let times = [
-            ("lateness ms", Some(self.lateness_ms)),
-            ("  not blocked", self.lateness_before_ms),
-            ("newest 50 ms", self.list_newest_ms),
-            ("oldest 50 ms", self.list_oldest_ms),
-        ];
-        for (name, times) in times {
-            let text = |t: Percentiles| format!("p50 {:.2}  p99 {:.2}  max {:.2}", t.p50, t.p99, t.max);
-            lines.extend(times.map(|times| (name, text(times))));
+    }
+
+    /// The page of what was called so: one HTML file that needs nothing else.
+    ///
+    /// # Errors
+    /// A picture cannot be drawn.
+    pub fn page(&self, command: &str) -> anyhow::Result<String> {
+        super::page::page(self, command)
+    }
+
+    /// Memory at rest, and that before the tasks, in MiB.
+    pub(super) fn at_rest(&mut self, rss_mb: f64, idle_mb: f64) {
+        self.rss_mb = Some(rss_mb);
+        self.rss_above_idle_mb = Some(rss_mb - idle_mb);
+    }
+
+    /// The raw programs of the same run.
+    pub(super) fn beside(&mut self, raw: Vec<Raw>) {
+        let best = raw.iter().map(|raw| raw.tasks_per_second).fold(0.0, f64::max);
+        if best > 0.0 {
+            self.ceiling_tasks_per_second = Some(best);
+            self.ratio_to_ceiling = Some(self.tasks_per_second / best);
         }
-        lines.push(("cpu µs/task", number(self.cpu_us_per_task)));
-        lines.push((
-            "memory MiB",
-            format!(
-                "{:.0} ({:+.0} above idle, peak {:.0})",
-                self.rss_mb, self.rss_above_idle_mb, self.rss_peak_mb
-            ),
-        ));
-        if let Some(fsync) = self.fsync_ms {
-            lines.push(("fsync ms", format!("{fsync:.3}")));
-        }
-        lines.push(("commit", self.commit.clone()));
-        lines.into_iter().map(|(name, value)| format!("{name:<14} {value}\n")).collect()
+        self.raw = raw;
     }
 }

@@ -12,7 +12,7 @@ use crate::dispatch::http::{self, parse_url};
 use crate::dispatch::registry::{Kind, Policy, Route};
 use crate::model::HandlerName;
 
-use super::scenario::Seen;
+use super::seen::Seen;
 
 /// Listens until it is dropped.
 pub(super) struct Sink {

@@ -10,7 +10,7 @@ use crate::dispatch::registry::Route;
 use crate::model::CollectionLimit;
 use crate::node::Node;
 
-use super::Args;
+use super::args::Plan;
 
 /// A place for one run; [`Site::close`] removes what it made.
 pub(super) struct Site {
@@ -19,13 +19,13 @@ pub(super) struct Site {
 }
 
 impl Site {
-    pub(super) async fn open(args: &Args, given: Option<Config>) -> anyhow::Result<Site> {
+    pub(super) async fn open(plan: &Plan, given: Option<Config>) -> anyhow::Result<Site> {
         let name = format!("bench_{}", uuid::Uuid::new_v4().simple());
-        let base = args.embedded.clone().unwrap_or_else(std::env::temp_dir);
+        let base = plan.place.embedded.clone().unwrap_or_else(std::env::temp_dir);
         let dir = base.join(format!("dueline-{name}"));
         let mut config = Config::dev(&dir, std::net::SocketAddr::from(([127, 0, 0, 1], 7420)));
-        config.topics.partitions = args.shards;
-        if args.limited {
+        config.topics.partitions = plan.shards;
+        if plan.limited {
             let plenty = Some("1000000/s".parse()?);
             let limit =
                 CollectionLimit { concurrency: Some(100_000), rate: plenty, weight: 1, intake: plenty };
@@ -34,8 +34,8 @@ impl Site {
         if let Some(given) = &given {
             config.limits = given.limits;
         }
-        let given = given.filter(|given| args.embedded.is_none() && given.kafka.brokers.is_some());
-        if given.is_none() && args.kafka.is_none() {
+        let given = given.filter(|given| plan.place.embedded.is_none() && given.kafka.brokers.is_some());
+        if given.is_none() && plan.place.kafka.is_none() {
             std::fs::create_dir_all(&dir).with_context(|| format!("the folder {}", dir.display()))?;
             config.dev = Some(Dev { data_dir: dir.clone() });
             return Ok(Site { config, dir: Some(dir) });
@@ -54,7 +54,7 @@ impl Site {
                 config.cassandra.replication = [(config.cassandra.local_dc.clone(), 1)].into();
             }
         }
-        if let (Some(kafka), Some(cassandra)) = (&args.kafka, &args.cassandra) {
+        if let (Some(kafka), Some(cassandra)) = (&plan.place.kafka, &plan.place.cassandra) {
             config.kafka.brokers = Some(kafka.clone());
             config.cassandra.nodes = vec![cassandra.clone()];
         }
@@ -78,9 +78,10 @@ impl Site {
         &self.config
     }
 
-    /// A node with more handlers than those of the configuration.
-    pub(super) fn node(&self, handlers: impl IntoIterator<Item = Route>) -> crate::node::Builder {
+    /// A node by this name, with more handlers than those of the configuration.
+    pub(super) fn node(&self, name: &str, handlers: impl IntoIterator<Item = Route>) -> crate::node::Builder {
         let mut config = self.config.clone();
+        name.clone_into(&mut config.instance.name);
         config.handlers.extend(handlers);
         Node::builder(config)
     }

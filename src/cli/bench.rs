@@ -1,16 +1,36 @@
 //! `dueline bench`.
 
-use super::Global;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+
 use super::output::{self, Format};
+use super::{Exit, Global};
+use crate::bench::{Error, Program, SuiteArgs};
 
 /// Measure tasks per second, lateness, processor time and memory, beside the raw ceiling of log and store.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "Example: dueline bench pipeline --tasks 20000\n\
+Example with a page: dueline bench queues --tasks 50000 --html queues.html\n\
 Example on servers: dueline bench pipeline --kafka 127.0.0.1:9092 --cassandra 127.0.0.1:9042 -o json")]
 #[group(skip)]
 pub(super) struct Args {
     #[command(flatten)]
     bench: crate::bench::Args,
+    /// Writes a page with pictures over time, too.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    #[command(subcommand)]
+    verb: Option<Verb>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// All scenarios in turn, each in a process of its own: a report and a page for each, and an index that says what is
+    /// wanted and what was reached.
+    #[command(after_help = "Example: dueline bench suite --quick --out bench-results")]
+    Suite(SuiteArgs),
 }
 
 pub(super) async fn run(global: &Global, args: Args) -> anyhow::Result<()> {
@@ -18,9 +38,28 @@ pub(super) async fn run(global: &Global, args: Args) -> anyhow::Result<()> {
         Some(_) => Some(super::config::loaded(global, Vec::new())?.config),
         None => None,
     };
-    let report = crate::bench::run(&args.bench, config).await?;
+    if let Some(Verb::Suite(suite)) = args.verb {
+        let path = std::env::current_exe().context("the file of this program")?;
+        let program = Program { path, config: global.config.clone() };
+        let run = move || crate::bench::suite(&suite, &program, config.as_ref());
+        let reached = tokio::task::spawn_blocking(run).await?.map_err(exit)?;
+        return output::text(&reached);
+    }
+    let report = crate::bench::run(&args.bench, config).await.map_err(exit)?;
+    if let Some(file) = &args.html {
+        let command: Vec<String> = std::env::args().skip(1).collect();
+        let page = report.page(&format!("dueline {}", command.join(" ")))?;
+        std::fs::write(file, page).with_context(|| format!("the page {}", file.display()))?;
+    }
     match global.output {
         Format::Text => output::text(&report.table()),
         Format::Json | Format::Jsonl => output::json(Format::Jsonl, &report),
+    }
+}
+
+fn exit(error: Error) -> anyhow::Error {
+    match error {
+        Error::Usage(text) => Exit::Usage.with(text),
+        Error::Run(error) => error,
     }
 }

@@ -399,7 +399,7 @@ impl Ownership {
                 let wait_ms = match free {
                     true if planted!(RestOfTheWaitIgnored) => 0,
                     true => row.wait_ms,
-                    false if planted!(LoadBeforeTheWait) => 0,
+                    false if planted!(LoadBeforeTheWait) || planted!(LeaseOff) => 0,
                     false => longest,
                 };
                 self.phase = Phase::Bumping { expected: row.epoch, wait_ms };

@@ -63,7 +63,7 @@ mod switch {
         StopNotAwaited "a task that stops its queue is on record as dead before the queue is stopped",
         GateNotAskedAgain "a start is called although a gate closed while it was being written",
         CommitBeforeAck "applied and committed before the rows are acknowledged",
-        LeaseOff "a lease that has run out still counts",
+        LeaseOff "there is no lease: an owner goes on without one, and the next one does not wait for it",
         NoSecondLeaseCheck "the lease is not checked again before the call",
         LoadBeforeTheWait "tasks are loaded before the wait of the lease has ended",
         ReleaseWhileWaiting "who lets go within its own wait says that nothing is left of it",

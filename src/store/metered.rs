@@ -10,16 +10,26 @@ use crate::model::{
     OwnerUuid, Place, PointerPage, PointerRange, Progress, Row, Segment, Shard, TaskKey, Version, Wall,
 };
 
+/// Is told the rows of every write, before it is made.
+pub type RowsSeen = Arc<dyn Fn(&[Row]) + Send + Sync>;
+
 /// The store given, and the metrics that are told of it.
 pub struct Metered {
     inner: Arc<dyn Store>,
     metrics: Arc<Metrics>,
+    rows_seen: Option<RowsSeen>,
 }
 
 impl Metered {
     /// Times every call of `inner`.
     pub fn new(inner: Arc<dyn Store>, metrics: Arc<Metrics>) -> Metered {
-        Metered { inner, metrics }
+        Metered { inner, metrics, rows_seen: None }
+    }
+
+    /// Tells somebody the rows of every write, too.
+    #[must_use]
+    pub fn telling(self, rows_seen: Option<RowsSeen>) -> Metered {
+        Metered { rows_seen, ..self }
     }
 
     fn timed<T: Send + 'static>(&self, op: StoreOp, answer: Answer<T>) -> Answer<T> {
@@ -39,6 +49,9 @@ impl Store for Metered {
     }
 
     fn write(&self, rows: Arc<[Row]>) -> Answer<()> {
+        if let Some(seen) = &self.rows_seen {
+            seen(&rows);
+        }
         self.timed(StoreOp::Write, self.inner.write(rows))
     }
 

@@ -5,6 +5,7 @@
 
 mod access;
 mod batches;
+mod bench;
 mod callbacks;
 mod cli;
 mod control;

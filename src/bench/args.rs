@@ -1,0 +1,337 @@
+//! What a run is asked for on the command line, and the plan of each run that comes of it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::config::Config;
+use crate::model::limits::PAYLOAD_BYTES_MAX;
+
+/// What to measure, and where.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// What to measure.
+    #[arg(value_enum, default_value = "pipeline")]
+    pub scenario: Scenario,
+    #[command(flatten)]
+    pub(super) place: Place,
+    /// Tasks: 100,000 unless said, in `payload` and `takeover` 10,000. In `pending`, `herd`, `blocked` and `takeover` several, a
+    /// run each.
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    tasks: Vec<u64>,
+    /// Queues they belong to: 10,000 unless said. In `queues` several, a run each: 10,10000,1000000 unless said.
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    queues: Vec<u64>,
+    /// Shards.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    shards: u32,
+    /// Calls of a handler that may run at once. A slot is held from before the start is stored until the call has
+    /// ended, so that with few the run measures how fast the store answers.
+    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    concurrency: u32,
+    /// Tasks per second of a steady load: 500 unless said. In `steady` several, a run each.
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    rate: Vec<u64>,
+    /// Seconds that a steady load takes.
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    seconds: u64,
+    /// Tasks due at once that `steady`, `blocked` and `long-running` run first and do not measure: servers that just started
+    /// compile what they run.
+    #[arg(long, default_value_t = 30_000, value_parser = clap::value_parser!(u64).range(0..=10_000_000))]
+    warm_up: u64,
+    /// Collections that the tasks belong to, queue by queue; 0 = none.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
+    collections: u64,
+    /// Gives the handler a rate, a quota and a breaker, and each collection a rate, a quota and slots, all of which
+    /// hold nothing up: what limits cost.
+    #[arg(long)]
+    limited: bool,
+    /// Bytes of each payload: about 75 unless said. In `payload` several, a run each: 100,1024,16384,262144 unless said.
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(50..=PAYLOAD_BYTES_MAX as u64))]
+    payload: Vec<u64>,
+    /// Handlers that the tasks are spread over: 1 unless said, in `handlers` 200.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    handlers: Option<u64>,
+    /// Attempts that stay open in `long-running`.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    open: u32,
+    /// Seconds until the tasks of `herd` and `takeover` are due: enough to store them first. 5 more than they take at 10,000/s
+    /// unless said, in `takeover` 60.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    lead: Option<u64>,
+    /// Seconds for which memory must not have fallen by a MiB before it is at rest; at most 5 between a warm-up and what is
+    /// measured.
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(0..=300))]
+    rest: u64,
+    /// Which queue each task belongs to, and what its payload holds, come of this number.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Leaves the raw ceiling out.
+    #[arg(long)]
+    no_ceiling: bool,
+}
+
+/// Where to measure.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Place {
+    /// Kafka, as host:port; with --cassandra.
+    #[arg(long, requires = "cassandra", conflicts_with = "embedded")]
+    pub(super) kafka: Option<String>,
+    /// Cassandra, as host:port; with --kafka.
+    #[arg(long, requires = "kafka")]
+    pub(super) cassandra: Option<String>,
+    /// Folder for an embedded run; a new one inside it is used and removed. Default: the system's temporary folder.
+    #[arg(long)]
+    pub(super) embedded: Option<PathBuf>,
+}
+
+impl Place {
+    /// Whether a run is on servers: named here, or in the config and not overruled here.
+    pub(super) fn is_servers(&self, config: Option<&Config>) -> bool {
+        self.kafka.is_some()
+            || (self.embedded.is_none() && config.is_some_and(|config| config.kafka.brokers.is_some()))
+    }
+}
+
+/// The scenarios.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Scenario {
+    /// Tasks due now: schedule, run, done.
+    Pipeline,
+    /// The same with an HTTP callback instead of a handler in this process.
+    Http,
+    /// Tasks due in an hour and later: schedule until they are stored.
+    Ingest,
+    /// Tasks at a steady rate, due two seconds ahead: lateness.
+    Steady,
+    /// Tasks that are all stored before the same instant at which they are due: drained per second, in order per queue.
+    Herd,
+    /// Pending tasks beyond the look-ahead: ingest, lateness of a steady load beside them, memory, restart until a first run.
+    Pending,
+    /// `pipeline` at several numbers of queues.
+    Queues,
+    /// `pipeline` with payloads of several sizes, of at most 256 MiB together.
+    Payload,
+    /// `pipeline` with every record on a partition that is not its home: each is forwarded.
+    Forward,
+    /// `pipeline` over many handlers.
+    Handlers,
+    /// `steady` beside attempts that stay open all the while.
+    LongRunning,
+    /// Tasks that died: from the batch that redrives them all until they are done.
+    Redrive,
+    /// `steady` twice: as it is, and with `--tasks` tasks behind the head of one queue that waits at a gate.
+    Blocked,
+    /// A second node comes, the first stops in order, a third is lost: time until all shards run again. On servers.
+    Takeover,
+    /// The 50 newest and the 50 oldest tasks of one queue, over HTTP, with `--tasks` tasks of it in the store.
+    List,
+    /// The raw program alone: due over an hour, and all in one bucket; each way of batching.
+    Ceiling,
+}
+
+impl Scenario {
+    /// The word used in reports.
+    pub fn word(self) -> &'static str {
+        match self {
+            Scenario::Pipeline => "pipeline",
+            Scenario::Http => "http",
+            Scenario::Ingest => "ingest",
+            Scenario::Steady => "steady",
+            Scenario::Herd => "herd",
+            Scenario::Pending => "pending",
+            Scenario::Queues => "queues",
+            Scenario::Payload => "payload",
+            Scenario::Forward => "forward",
+            Scenario::Handlers => "handlers",
+            Scenario::LongRunning => "long-running",
+            Scenario::Redrive => "redrive",
+            Scenario::Blocked => "blocked",
+            Scenario::Takeover => "takeover",
+            Scenario::List => "list",
+            Scenario::Ceiling => "ceiling",
+        }
+    }
+
+    /// Whether tasks are due far ahead, over an hour.
+    pub(super) fn is_far(self) -> bool {
+        matches!(self, Scenario::Ingest | Scenario::Pending | Scenario::List)
+    }
+
+    /// Whether what is measured is tasks per second, which a raw program also has.
+    pub(super) fn has_ceiling(self) -> bool {
+        use Scenario::{
+            Blocked, Ceiling, Forward, Handlers, Herd, Http, Ingest, List, LongRunning, Payload, Pending,
+            Pipeline, Queues, Redrive, Steady, Takeover,
+        };
+        match self {
+            Pipeline | Http | Ingest | Herd | Pending | Queues | Payload | Forward | Handlers => true,
+            Steady | LongRunning | Redrive | Blocked | Takeover | List | Ceiling => false,
+        }
+    }
+
+    /// What it may be run with several values of.
+    fn varies(self) -> Option<Axis> {
+        match self {
+            Scenario::Pending | Scenario::Herd | Scenario::Blocked | Scenario::Takeover => Some(Axis::Tasks),
+            Scenario::Queues => Some(Axis::Queues),
+            Scenario::Steady => Some(Axis::Rate),
+            Scenario::Payload => Some(Axis::Payload),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Axis {
+    Tasks,
+    Queues,
+    Rate,
+    Payload,
+}
+
+impl Axis {
+    const ALL: [Axis; 4] = [Axis::Tasks, Axis::Queues, Axis::Rate, Axis::Payload];
+
+    fn flag(self) -> &'static str {
+        match self {
+            Axis::Tasks => "--tasks",
+            Axis::Queues => "--queues",
+            Axis::Rate => "--rate",
+            Axis::Payload => "--payload",
+        }
+    }
+
+    fn scenarios(self) -> &'static str {
+        match self {
+            Axis::Tasks => "pending, herd, blocked and takeover",
+            Axis::Queues => "queues",
+            Axis::Rate => "steady",
+            Axis::Payload => "payload",
+        }
+    }
+}
+
+/// One run, with one value of everything.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) scenario: Scenario,
+    pub(super) place: Place,
+    pub(super) tasks: u64,
+    pub(super) queues: u64,
+    pub(super) shards: u32,
+    pub(super) concurrency: u32,
+    pub(super) rate: u64,
+    pub(super) seconds: u64,
+    pub(super) warm_up: u64,
+    pub(super) collections: u64,
+    pub(super) limited: bool,
+    /// Bytes; `None` = an ordinary one.
+    pub(super) payload: Option<u64>,
+    pub(super) handlers: u64,
+    pub(super) open: u32,
+    pub(super) lead: Duration,
+    pub(super) rest: Duration,
+    pub(super) seed: u64,
+    pub(super) ceiling: bool,
+}
+
+/// Bytes of all payloads of a `payload` run together, at most.
+const PAYLOADS_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// Tasks per second that a herd is stored with at least, unless a lead is given.
+const STORED_PER_SECOND: u64 = 10_000;
+
+impl Args {
+    /// The runs asked for, in order.
+    ///
+    /// # Errors
+    /// What does not fit the scenario, by name.
+    pub(super) fn plans(&self, config: Option<&Config>) -> Result<Vec<Plan>, String> {
+        let (scenario, word) = (self.scenario, self.scenario.word());
+        let mut values: Vec<Vec<u64>> = Vec::new();
+        for axis in Axis::ALL {
+            let given = self.of(axis);
+            if given.len() > 1 && scenario.varies() != Some(axis) {
+                let (flag, others) = (axis.flag(), axis.scenarios());
+                return Err(format!(
+                    "{flag} has {} values, and {word} runs with one: several are for {others}",
+                    given.len()
+                ));
+            }
+            values.push(if given.is_empty() { self.unless_said(axis) } else { given.to_vec() });
+        }
+        if scenario == Scenario::Takeover && !self.place.is_servers(config) {
+            return Err(
+                "takeover needs servers, --kafka and --cassandra: an embedded site has one node, and nobody \
+                 takes over from it"
+                    .to_owned(),
+            );
+        }
+        if scenario == Scenario::Forward && self.shards < 2 {
+            return Err("forward needs --shards 2 or more: with one shard every record is at home".to_owned());
+        }
+        let first = |axis: Axis| values[axis as usize][0];
+        let base = self.plan([first(Axis::Tasks), first(Axis::Queues), first(Axis::Rate)], None);
+        let Some(axis) = scenario.varies() else { return Ok(vec![base]) };
+        let at = |value: &u64| match axis {
+            Axis::Tasks => self.plan([*value, base.queues, base.rate], None),
+            Axis::Queues => self.plan([base.tasks, *value, base.rate], None),
+            Axis::Rate => self.plan([base.tasks, base.queues, *value], None),
+            Axis::Payload => self.plan([base.tasks, base.queues, base.rate], Some(*value)),
+        };
+        Ok(values[axis as usize].iter().map(at).collect())
+    }
+
+    fn of(&self, axis: Axis) -> &[u64] {
+        match axis {
+            Axis::Tasks => &self.tasks,
+            Axis::Queues => &self.queues,
+            Axis::Rate => &self.rate,
+            Axis::Payload => &self.payload,
+        }
+    }
+
+    fn unless_said(&self, axis: Axis) -> Vec<u64> {
+        match (axis, self.scenario) {
+            (Axis::Tasks, Scenario::Payload | Scenario::Takeover) => vec![10_000],
+            (Axis::Tasks, _) => vec![100_000],
+            (Axis::Queues, Scenario::Queues) => vec![10, 10_000, 1_000_000],
+            (Axis::Queues, _) => vec![10_000],
+            (Axis::Rate, _) => vec![500],
+            (Axis::Payload, _) => vec![100, 1_024, 16_384, 262_144],
+        }
+    }
+
+    fn plan(&self, [tasks, queues, rate]: [u64; 3], payload: Option<u64>) -> Plan {
+        let scenario = self.scenario;
+        let tasks = match payload {
+            Some(bytes) => tasks.min(PAYLOADS_BYTES_MAX / bytes),
+            None => tasks,
+        };
+        let payload = payload.or(self.payload.first().copied());
+        let lead = match (self.lead, scenario) {
+            (Some(lead), _) => lead,
+            (None, Scenario::Takeover) => 60,
+            (None, _) => 5 + tasks / STORED_PER_SECOND,
+        };
+        Plan {
+            scenario,
+            place: self.place.clone(),
+            tasks,
+            queues,
+            shards: self.shards,
+            concurrency: self.concurrency,
+            rate,
+            seconds: self.seconds,
+            warm_up: self.warm_up,
+            collections: self.collections,
+            limited: self.limited,
+            payload,
+            handlers: self.handlers.unwrap_or(if scenario == Scenario::Handlers { 200 } else { 1 }),
+            open: self.open,
+            lead: Duration::from_secs(lead),
+            rest: Duration::from_secs(self.rest),
+            seed: self.seed,
+            ceiling: scenario.has_ceiling() && !self.no_ceiling,
+        }
+    }
+}

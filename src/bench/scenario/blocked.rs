@@ -1,0 +1,26 @@
+//! The `blocked` scenario: a steady load without and with many tasks behind one head.
+
+use crate::model::{Change, Gate, QueueName, Target, Wall};
+use crate::runtime::gates::Author;
+
+use super::super::report::Report;
+use super::super::rig::Bench;
+use super::super::seen::wall_ms;
+use super::steady;
+
+pub(super) async fn blocked(bench: &Bench<'_>) -> anyhow::Result<Report> {
+    let before = steady::steady(bench).await?;
+    let (plan, gates) = (bench.plan, bench.node().service().gates());
+    let queue = QueueName::new(&format!("q-{}", plan.queues))?;
+    let gate = Gate::pause(Target::Queue(queue), "bench".into());
+    gates.change(Wall(wall_ms()), Author::default(), Change::GateSet(gate)).await?;
+    // In force everywhere before the first of them is due.
+    bench.pause().await;
+    let from = plan.warm_up + before.tasks;
+    let stored = from + plan.tasks;
+    bench.send((from..stored).map(|task| plan.message_of(plan.queues, task, wall_ms()))).await?;
+    bench.until_stored(stored).await?;
+    bench.pause().await;
+    let after = steady::load(bench, stored).await?;
+    Ok(Report { lateness_before_ms: Some(before.lateness_ms), ..after })
+}
