@@ -78,7 +78,7 @@ pub(crate) async fn all(stage: &mut Stage<'_>, plan: &Plan, ledger: &Path, done:
             Step::WipeNode { name, for_ms, .. } => ways::wipe_node(stage, name, *for_ms).await?,
             Step::MoveOffsets { to, .. } => ways::move_offsets(stage, *to).await?,
             Step::Handlers { mood, for_ms, .. } => ways::handlers(stage, *mood, *for_ms).await,
-            Step::StepClock { victim, by_ms, for_ms, .. } => {
+            Step::MoveClock { victim, by_ms, for_ms, .. } => {
                 ways::step_clock(stage, victim, *by_ms, *for_ms).await?;
             }
             Step::LoseAll { tasks, due_ms, down_ms, .. } => {

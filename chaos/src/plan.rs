@@ -179,7 +179,7 @@ pub(crate) enum Step {
         rest_ms: i64,
     },
     /// The wall clock of an instance jumps, and back.
-    StepClock {
+    MoveClock {
         victim: String,
         by_ms: i64,
         for_ms: i64,
@@ -219,7 +219,7 @@ impl Step {
             | Step::WipeNode { rest_ms, .. }
             | Step::MoveOffsets { rest_ms, .. }
             | Step::Handlers { rest_ms, .. }
-            | Step::StepClock { rest_ms, .. }
+            | Step::MoveClock { rest_ms, .. }
             | Step::Drain { rest_ms, .. }
             | Step::Evacuate { rest_ms, .. }
             | Step::Restart { rest_ms, .. } => Some(*rest_ms),
@@ -259,7 +259,7 @@ impl fmt::Display for Step {
                 write!(f, "stop all instances, move the group's offsets to the {to:?}, start them")
             }
             Step::Handlers { mood, for_ms, .. } => write!(f, "handlers {mood:?} for {:.1} s", s(for_ms)),
-            Step::StepClock { victim, by_ms, for_ms, .. } => {
+            Step::MoveClock { victim, by_ms, for_ms, .. } => {
                 write!(f, "the clock of {victim} {:+.1} s for {:.1} s", s(by_ms), s(for_ms))
             }
             Step::Wire { from, to, how, for_ms, .. } => {

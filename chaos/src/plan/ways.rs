@@ -96,7 +96,7 @@ pub(super) fn clocks(wanted: &Wanted, instances: &[String]) -> Vec<Step> {
         let far_ms = jumps[number % jumps.len()];
         let by_ms = if dice.chance(500) { far_ms } else { -far_ms };
         let victim = one_of(instances, &mut dice);
-        Step::StepClock { victim, by_ms, for_ms: length(FAULT_MS, &mut dice), rest_ms: rest(&mut dice) }
+        Step::MoveClock { victim, by_ms, for_ms: length(FAULT_MS, &mut dice), rest_ms: rest(&mut dice) }
     };
     (0..count).map(jump).collect()
 }
