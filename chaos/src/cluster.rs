@@ -91,10 +91,11 @@ impl Cluster {
 
 const STATUS: &str = "`cargo xtask cluster status`";
 
-/// Undoes whatever faults were left: frozen servers, a network that is not what it was made as, servers that are down.
+/// Undoes whatever faults were left: frozen servers, a network that is not what it was made as, small disks, servers that
+/// are down.
 pub(crate) fn made_whole() -> bool {
     let dcs = |verb| [&[verb], &DCS[..]].concat();
-    let all = [dcs("thaw"), vec!["mend"], dcs("heal")];
+    let all = [dcs("thaw"), vec!["mend"], dcs("empty"), dcs("heal")];
     // Each is tried, whatever became of the one before.
     all.map(|arguments| done(&arguments)).into_iter().all(|done| done)
 }

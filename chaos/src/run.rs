@@ -94,7 +94,8 @@ pub(crate) struct Setting {
     /// Events a second [default: 50, or 20 in a cluster]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=2000))]
     pub(crate) rate: Option<u32>,
-    /// A mistake that instances make, from src/engine/plant.rs: the run has to find it, and fails
+    /// A mistake that instances make, from src/engine/plant.rs: the run has to find it, and fails. A program that is named with
+    /// --dueline has to be built with the feature `testing`
     #[arg(long)]
     pub(crate) plant: Option<String>,
     /// Filter of the instances' logs
@@ -173,7 +174,8 @@ pub(crate) async fn run(args: Args, cluster: Option<Arc<Cluster>>) -> Result<boo
     let site = Site::make(site::Options { kafka, cassandra, dir, spread, log: args.setting.log }).await?;
     let known_ms = args.scenario.known_ms();
     let (seed, plant) = (args.seed, args.setting.plant);
-    let options = stage::Options { program, seed, commit: commit(), rate, known_ms, clocks, plant };
+    let commit = plant.iter().fold(commit(), |commit, mistake| format!("{commit}-with-{mistake}"));
+    let options = stage::Options { program, seed, commit, rate, known_ms, clocks, plant };
     let play = Play { scenario: args.scenario, plan, ledger, done, timed: !args.setting.untimed };
     let reported = tokio::select! {
         reported = play.perform(Stage::new(&site, options, ground, handlers)?) => reported,
@@ -215,6 +217,7 @@ impl Play {
             stage.start(name).await?;
         }
         stage.until_all_run().await.context("the instances at the beginning")?;
+        stage.expect_planted()?;
         stage.start_load();
         calm(&stage, wall_ms()).await;
         if let Err(error) = act::all(&mut stage, &self.plan, &self.ledger, self.done).await {

@@ -1,6 +1,7 @@
 //! The place of a run on the servers: topics, group and keyspace of its own, dropped at the end; a folder for logs and
 //! ledgers, which stays.
 
+use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -206,13 +207,34 @@ pub(crate) fn program(given: Option<&Path>, planted: bool) -> Result<PathBuf> {
     if beside.exists() && std::env::var_os("CARGO").is_none() && !planted {
         return Ok(beside);
     }
-    let features: &[&str] = if planted { &["--features", "testing"] } else { &[] };
-    build(&[&["--package", "dueline", "--bin", "dueline"], features].concat(), "dueline")
-        .context("name the program with --dueline PATH")
+    let product = ["--package", "dueline", "--bin", "dueline"];
+    match planted {
+        false => build(&product, "dueline").context("name the program with --dueline PATH"),
+        // In a folder of its own: nobody is to take it for the product.
+        true => {
+            let target = crate::servers::workspace().join("target/planted");
+            let apart = [
+                "--features".into(),
+                "testing".into(),
+                "--target-dir".into(),
+                target.clone().into_os_string(),
+            ];
+            cargo_build(product.map(Into::into).into_iter().chain(apart), "dueline that can be broken")?;
+            let profile = if cfg!(debug_assertions) { "debug" } else { "release" };
+            Ok(target.join(profile).join("dueline"))
+        }
+    }
 }
 
 /// Builds a part of this checkout, in this program's profile; gives the file of that name beside this program.
 pub(crate) fn build(what: &[&str], name: &str) -> Result<PathBuf> {
+    cargo_build(what.iter().map(Into::into), name)?;
+    let built = std::env::current_exe().context("the path of this program")?.with_file_name(name);
+    anyhow::ensure!(built.exists(), "{name} was not built where it is looked for: {}", built.display());
+    Ok(built)
+}
+
+fn cargo_build(what: impl Iterator<Item = OsString>, name: &str) -> Result<()> {
     say::line(format_args!("building {name}"));
     let mut cargo = std::process::Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(crate::servers::workspace()).arg("build").args(what);
@@ -220,7 +242,6 @@ pub(crate) fn build(what: &[&str], name: &str) -> Result<PathBuf> {
         cargo.arg("--release");
     }
     let status = cargo.stdout(std::io::stderr()).status().context("running cargo")?;
-    let built = std::env::current_exe().context("the path of this program")?.with_file_name(name);
-    anyhow::ensure!(status.success() && built.exists(), "{name} cannot be built");
-    Ok(built)
+    anyhow::ensure!(status.success(), "{name} cannot be built");
+    Ok(())
 }

@@ -3,7 +3,6 @@
 //! Everything it started ends with it. Instances are started from the thread that polls it, which has to be the main one.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -25,9 +24,10 @@ use crate::producer::Producer;
 use crate::say;
 use crate::sink::Sink;
 use crate::site::{self, Site, Spot, port_of};
-use crate::skew;
 use crate::takeover::{Gaps, Takeover};
 use crate::watch::Watch;
+
+mod env;
 
 /// Everything runs again within this after a fault has ended, or the run has failed.
 const RUN_AGAIN_SECONDS_MAX: u64 = 120;
@@ -147,25 +147,6 @@ impl<'a> Stage<'a> {
         self.watch.follow(name, format!("{name}#{}", self.started), port);
         self.live.push(instance);
         Ok(())
-    }
-
-    fn env(&self, name: &str) -> Result<Vec<(&'static str, OsString)>> {
-        let mut env = Vec::new();
-        if let Some(library) = &self.options.clocks {
-            self.set_clock(name, 0)?;
-            env.extend(skew::env(library, &self.clock_file(name)));
-        }
-        env.extend(self.options.plant.iter().map(|mistake| ("TESTING_PLANT", mistake.into())));
-        Ok(env)
-    }
-
-    fn clock_file(&self, name: &str) -> PathBuf {
-        self.site.file(&format!("{name}.clock"))
-    }
-
-    /// Moves the wall clock of an instance; it is noticed within a second.
-    pub(crate) fn set_clock(&self, name: &str, by_ms: i64) -> Result<()> {
-        skew::set(&self.clock_file(name), by_ms)
     }
 
     fn ports(&self, http: u16) -> Result<Ports> {

@@ -32,7 +32,6 @@ use crate::say;
 use crate::servers::state::Cache;
 use link::{Link, Wan};
 use plan::Place;
-use servers::Start;
 use state::{Cluster, State};
 
 /// What to do with the cluster.
@@ -69,15 +68,12 @@ enum Action {
     Kill { names: Vec<String> },
     /// End servers in good order, keeping their data
     Stop { names: Vec<String> },
-    /// Start servers again, with their data
+    /// Start servers again, with their data; a wiped Cassandra node takes its own place and gets it from the others
     Start {
         names: Vec<String>,
         /// Another setting of server.properties or cassandra.yaml, until the next start; without a value it is left out
         #[arg(long, value_name = "KEY=VALUE")]
         set: Vec<setting::Setting>,
-        /// A Cassandra node that lost its data takes its own place: it gets from the others what it had
-        #[arg(long)]
-        replace: bool,
     },
     /// SIGSTOP servers nine tenths of the time, for so long
     Slow {
@@ -90,7 +86,7 @@ enum Action {
     Confine { names: Vec<String> },
     /// Take all room that is left on small disks
     Fill { names: Vec<String> },
-    /// Make room on them again
+    /// Give servers with a small disk their large one back, with their data; they are killed for it
     Empty { names: Vec<String> },
     /// Remove the data of servers that do not run
     Wipe { names: Vec<String> },
@@ -127,13 +123,18 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         Action::Open { dcs } => reach(&cluster, &dcs, true)?,
         Action::Kill { names } => each(&cluster, &names, servers::kill)?,
         Action::Stop { names } => each(&cluster, &names, servers::stop)?,
-        Action::Start { names, set, replace } => start(&cluster, &named(&names)?, &Start { set, replace })?,
+        Action::Start { names, set } => start(&cluster, &named(&names)?, &set)?,
         Action::Slow { names, for_ms } => {
             each(&cluster, &names, |state, name| servers::slow(state, name, Duration::from_millis(for_ms)))?;
         }
         Action::Confine { names } => confine(&cluster, &named(&names)?)?,
         Action::Fill { names } => each(&cluster, &names, |_, name| disk::fill(&cluster, name))?,
-        Action::Empty { names } => each(&cluster, &names, |_, name| disk::empty(&cluster, name))?,
+        Action::Empty { names } => {
+            each(&cluster, &names, |state, name| match disk::is_small(&cluster, name) {
+                true => servers::kill(state, name).and_then(|()| disk::empty(&cluster, name)),
+                false => Ok(()),
+            })?
+        }
         Action::Wipe { names } => each(&cluster, &names, |state, name| {
             ensure!(state.running(name).is_none(), "{name} runs: `cargo xtask cluster kill {name}` first");
             disk::wipe(&cluster, name)
@@ -149,7 +150,7 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         }
         Action::Heal { dcs } => {
             reach(&cluster, &dcs, true)?;
-            start(&cluster, &named(&words(&dcs))?, &Start::default())?;
+            start(&cluster, &named(&words(&dcs))?, &[])?;
         }
         Action::Router(_) => {}
     }
@@ -184,7 +185,7 @@ fn up(cluster: &Cluster, wan: Wan) -> Result<()> {
         Some(state) => state,
         None => make(cluster, wan)?,
     };
-    if let Err(error) = servers::start(cluster, &mut state, &plan::names(), &Start::default()) {
+    if let Err(error) = servers::start(cluster, &mut state, &plan::names(), &[]) {
         if is_new {
             say::line("it could not be started whole: what was started is ended");
             clear(cluster, &state)?;
@@ -288,10 +289,10 @@ fn each(cluster: &Cluster, names: &[String], act: impl Fn(&State, &str) -> Resul
     })
 }
 
-fn start(cluster: &Cluster, names: &[String], how: &Start) -> Result<()> {
+fn start(cluster: &Cluster, names: &[String], set: &[setting::Setting]) -> Result<()> {
     let _held = cluster.lock()?;
     let mut state = loaded(cluster)?;
-    servers::start(cluster, &mut state, names, how)
+    servers::start(cluster, &mut state, names, set)
 }
 
 /// Those that have a small disk keep it.
@@ -302,7 +303,7 @@ fn confine(cluster: &Cluster, names: &[String]) -> Result<()> {
     }
     each(cluster, &large, servers::stop)?;
     each(cluster, &large, |_, name| disk::confine(cluster, name))?;
-    start(cluster, &large, &Start::default())
+    start(cluster, &large, &[])
 }
 
 /// Cuts data centres off from all other places, or opens every way to them. What each way is like stays.

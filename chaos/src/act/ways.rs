@@ -8,6 +8,9 @@ use crate::offsets;
 use crate::plan::{Mood, Offsets};
 use crate::stage::Stage;
 
+/// An instance tells whole seconds, some of them late.
+const CLOCK_TOLD_MS: i64 = 3_000;
+
 /// The server gets a small disk first, for which it is started anew.
 pub(super) async fn fill_disk(stage: &mut Stage<'_>, name: &str, for_ms: i64) -> Result<()> {
     let from = wall_ms();
@@ -16,7 +19,6 @@ pub(super) async fn fill_disk(stage: &mut Stage<'_>, name: &str, for_ms: i64) ->
     let full = wall_ms();
     cluster::act(&["fill", name]).await?;
     until_wall(full + for_ms).await;
-    cluster::act(&["kill", name]).await?;
     cluster::act(&["empty", name]).await?;
     cluster::act(&["start", name]).await?;
     stage.fault(format!("{name}: disk full"), from);
@@ -28,7 +30,7 @@ pub(super) async fn wipe_node(stage: &mut Stage<'_>, name: &str, for_ms: i64) ->
     cluster::act(&["kill", name]).await?;
     until_wall(from + for_ms).await;
     cluster::act(&["wipe", name]).await?;
-    cluster::act(&["start", name, "--replace"]).await?;
+    cluster::act(&["start", name]).await?;
     stage.fault(format!("{name} lost its disk and was replaced"), from);
     Ok(())
 }
@@ -62,6 +64,10 @@ pub(super) async fn step_clock(stage: &mut Stage<'_>, victim: &str, by_ms: i64, 
     let from = wall_ms();
     stage.set_clock(victim, by_ms)?;
     until_wall(from + for_ms).await;
+    let told = stage.clock_of(victim).await?;
+    if (told - wall_ms() - by_ms).abs() > CLOCK_TOLD_MS {
+        stage.wrong(format!("the clock of {victim} did not move: it is {told} there"));
+    }
     stage.set_clock(victim, 0)?;
     stage.fault(format!("the clock of {victim} {by_ms:+} ms"), from);
     Ok(())

@@ -31,16 +31,28 @@ pub(super) fn is_small(cluster: &Cluster, name: &str) -> bool {
 
 /// Gives a server that does not run a small disk, with its data on it.
 pub(super) fn confine(cluster: &Cluster, name: &str) -> Result<()> {
-    let data = data(cluster, name);
-    let before = data.with_file_name("data-before");
-    files::remove_dir(&before)?;
-    fs::rename(&data, &before).with_context(|| format!("moving {}", data.display()))?;
-    files::make_dir(&data)?;
-    let size_mb = used(&before)? / MB + 1 + ROOM_MB;
+    let (data, aside) = (data(cluster, name), aside(cluster, name));
+    ensure!(!aside.exists(), "{} is left of an earlier try: `cargo xtask cluster down`", aside.display());
+    let size_mb = used(&data)? / MB + 1 + ROOM_MB;
     let size = format!("size={size_mb}m");
-    program(Command::new("mount").args(["-t", "tmpfs", "-o", &size, "dueline-cluster"]).arg(&data))?;
-    program(Command::new("cp").args(["--archive", "--sparse=always"]).arg(before.join(".")).arg(&data))?;
-    files::remove_dir(&before)?;
+    let move_to = |from: &Path, to: &Path| {
+        fs::rename(from, to).with_context(|| format!("moving {} to {}", from.display(), to.display()))
+    };
+    move_to(&data, &aside)?;
+    files::make_dir(&data)?;
+    let copied =
+        program(Command::new("mount").args(["-t", "tmpfs", "-o", &size, "dueline-cluster"]).arg(&data))
+            .and_then(|()| copy(&aside, &data));
+    if let Err(error) = copied {
+        // What was there stays until its copy is whole.
+        if is_small(cluster, name) {
+            unmount(&data)?;
+        }
+        files::remove_dir(&data)?;
+        move_to(&aside, &data)?;
+        return Err(error);
+    }
+    files::remove_dir(&aside)?;
     say::line(format_args!("{name} has a disk of {size_mb} MiB"));
     Ok(())
 }
@@ -64,31 +76,70 @@ pub(super) fn fill(cluster: &Cluster, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Makes room again.
+/// Puts the data of a server that does not run back on the disk that all share.
 pub(super) fn empty(cluster: &Cluster, name: &str) -> Result<()> {
-    files::remove_file(&data(cluster, name).join(FILLER))?;
-    say::line(format_args!("the disk of {name} has room again"));
+    let (data, aside) = (data(cluster, name), aside(cluster, name));
+    files::remove_file(&data.join(FILLER))?;
+    files::remove_dir(&aside)?;
+    files::make_dir(&aside)?;
+    copy(&data, &aside)?;
+    unmount(&data)?;
+    files::remove_dir(&data)?;
+    fs::rename(&aside, &data).with_context(|| format!("moving {}", aside.display()))?;
+    say::line(format_args!("{name} has room again"));
     Ok(())
 }
 
 /// Removes the data of a server that does not run.
 pub(super) fn wipe(cluster: &Cluster, name: &str) -> Result<()> {
     remove(cluster, name)?;
+    let mark = mark(cluster, name);
+    fs::write(&mark, "").with_context(|| format!("{}", mark.display()))?;
     say::line(format_args!("the data of {name} is gone"));
     Ok(())
+}
+
+/// Whether a server's data was removed, and it was not started since.
+pub(super) fn is_wiped(cluster: &Cluster, name: &str) -> bool {
+    mark(cluster, name).exists()
+}
+
+/// Notes that a server that was wiped has started.
+pub(super) fn started(cluster: &Cluster, name: &str) -> Result<()> {
+    files::remove_file(&mark(cluster, name))
 }
 
 /// Removes a server's data, and its disk if it has one of its own.
 pub(super) fn remove(cluster: &Cluster, name: &str) -> Result<()> {
     let data = data(cluster, name);
     if is_small(cluster, name) {
-        program(Command::new("umount").arg("--lazy").arg(&data))?;
+        unmount(&data)?;
     }
+    files::remove_dir(&aside(cluster, name))?;
+    files::remove_file(&mark(cluster, name))?;
     files::remove_dir(&data)
+}
+
+fn unmount(dir: &Path) -> Result<()> {
+    program(Command::new("umount").arg("--lazy").arg(dir))
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    program(Command::new("cp").args(["--archive", "--sparse=always"]).arg(from.join(".")).arg(to))
 }
 
 fn data(cluster: &Cluster, name: &str) -> PathBuf {
     cluster.join(name).join("data")
+}
+
+/// Where data lies while it is moved from one disk to another.
+fn aside(cluster: &Cluster, name: &str) -> PathBuf {
+    cluster.join(name).join("data-aside")
+}
+
+/// Says that a server was wiped.
+fn mark(cluster: &Cluster, name: &str) -> PathBuf {
+    cluster.join(name).join("wiped")
 }
 
 /// Bytes that a folder takes.

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::disk;
 use super::plan::{self, CASSANDRA_PORT, KAFKA_PORT};
 use super::setting::{self, Setting};
 use super::state::{Cluster, State};
@@ -29,17 +30,8 @@ const SESSION_MS: u32 = 6_000;
 /// How a slow server spends its time, in milliseconds: it stands still, then runs.
 const SLOW_MS: (u64, u64) = (450, 50);
 
-/// How servers are started, when not as planned.
-#[derive(Debug, Default)]
-pub(super) struct Start {
-    /// Settings until the next start.
-    pub(super) set: Vec<Setting>,
-    /// Nodes take their own place in the ring, without data.
-    pub(super) replace: bool,
-}
-
 /// Starts those that do not run, with settings that are other than planned, and waits until all of them answer.
-pub(super) fn start(cluster: &Cluster, state: &mut State, names: &[String], how: &Start) -> Result<()> {
+pub(super) fn start(cluster: &Cluster, state: &mut State, names: &[String], set: &[Setting]) -> Result<()> {
     let mut absent: Vec<&String> = names.iter().filter(|name| state.running(name).is_none()).collect();
     // Those that others ask first come first.
     absent.sort_by_key(|name| needs_seed(name));
@@ -51,7 +43,7 @@ pub(super) fn start(cluster: &Cluster, state: &mut State, names: &[String], how:
     for (name, site) in absent.iter().zip(&sites) {
         let (file, between) =
             if plan::is_kafka(name) { ("server.properties", "=") } else { ("cassandra.yaml", ": ") };
-        setting::change(&site.dir.join("conf").join(file), between, &how.set)?;
+        setting::change(&site.dir.join("conf").join(file), between, set)?;
     }
     for ((name, site), launch) in absent.iter().zip(&sites).zip(launches) {
         if needs_seed(name) {
@@ -60,7 +52,7 @@ pub(super) fn start(cluster: &Cluster, state: &mut State, names: &[String], how:
             })?;
         }
         let marker = format!("-Ddueline.cluster.run={}", site.dir.display());
-        let launch = match how.replace && !plan::is_kafka(name) {
+        let launch = match disk::is_wiped(cluster, name) && !plan::is_kafka(name) {
             true => launch.option(format!("{REPLACE}={}", plan::address(name).ip())),
             false => launch,
         };
@@ -81,7 +73,7 @@ pub(super) fn start(cluster: &Cluster, state: &mut State, names: &[String], how:
         left.is_empty() || left.iter().any(|name| state.running(name).is_none())
     })?;
     match left.first() {
-        None => Ok(()),
+        None => names.iter().try_for_each(|name| disk::started(cluster, name)),
         Some(name) => {
             let log = cluster.join(name).join("server.log");
             bail!("{name} ended while starting; its log ends with:\n{}", process::tail(&log, LOG_TAIL_LINES))

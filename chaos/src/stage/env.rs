@@ -1,0 +1,57 @@
+//! What instances are started with beside their configuration: a clock that can be moved, a mistake.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::Stage;
+use crate::skew;
+
+/// What a program says that makes a mistake on purpose.
+const BROKEN: &str = "broken on purpose";
+
+impl Stage<'_> {
+    pub(super) fn env(&self, name: &str) -> Result<Vec<(&'static str, OsString)>> {
+        let mut env = Vec::new();
+        if let Some(library) = &self.options.clocks {
+            self.set_clock(name, 0)?;
+            env.extend(skew::env(library, &self.clock_file(name)));
+        }
+        env.extend(self.options.plant.iter().map(|mistake| ("TESTING_PLANT", mistake.into())));
+        Ok(env)
+    }
+
+    /// Fails when instances do not make the mistake they were told to.
+    pub(crate) fn expect_planted(&self) -> Result<()> {
+        let Some(plant) = &self.options.plant else { return Ok(()) };
+        for name in self.names() {
+            let log = std::fs::read_to_string(self.site.file(&format!("{name}.log")))?;
+            let told = log.contains(BROKEN) && log.contains(plant);
+            ensure!(
+                told,
+                "{name} does not make the mistake {plant}: its program is not built with the feature `testing`"
+            );
+        }
+        Ok(())
+    }
+
+    /// What time it is for an instance, by its answers.
+    pub(crate) async fn clock_of(&self, name: &str) -> Result<i64> {
+        let url = format!("http://127.0.0.1:{}/livez", self.instance(name)?.port);
+        let answer = reqwest::get(&url).await.with_context(|| format!("{name} does not answer"))?;
+        let date = answer.headers().get(reqwest::header::DATE).and_then(|date| date.to_str().ok());
+        let date = date.with_context(|| format!("{name} does not say what time it is"))?;
+        let date = jiff::fmt::rfc2822::parse(date).with_context(|| format!("{name} says {date:?}"))?;
+        Ok(date.timestamp().as_millisecond())
+    }
+
+    fn clock_file(&self, name: &str) -> PathBuf {
+        self.site.file(&format!("{name}.clock"))
+    }
+
+    /// Moves the wall clock of an instance; it is noticed within a second.
+    pub(crate) fn set_clock(&self, name: &str, by_ms: i64) -> Result<()> {
+        skew::set(&self.clock_file(name), by_ms)
+    }
+}
