@@ -100,7 +100,7 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         }
         Action::Check { program } => {
             possible()?;
-            return check::run(program.binary);
+            return Ok(if check(program.binary)? { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
         Action::Files { out, program } => files::of(program.binary)?.unfold(&out)?,
         Action::Sbom { out, program } => {
@@ -109,6 +109,11 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Makes it of this binary, or of the one of this checkout, and runs it; whether all was as wanted.
+pub(crate) fn check(binary: Option<PathBuf>) -> Result<bool> {
+    check::run(binary)
 }
 
 /// Whether the image can be run here; why not, otherwise.

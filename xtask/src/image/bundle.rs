@@ -84,6 +84,7 @@ impl Bundle {
         ensure!(container.has_no_capability(), "the manifest leaves capabilities: this check gives none");
         config["process"]["capabilities"] = json!({});
         config["root"]["readonly"] = container.security_context.read_only_root_filesystem.into();
+        config["hostname"] = "dueline-0".into();
         config["linux"]["resources"] = resources(container)?;
         if let Some(filter) = &self.seccomp {
             config["linux"]["seccomp"] = filter.clone();
