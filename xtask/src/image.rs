@@ -22,6 +22,7 @@ mod layout;
 mod live;
 mod pod;
 mod sbom;
+mod tls;
 mod tree;
 
 use crate::say;
@@ -90,12 +91,9 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
             let files = files::of(program.binary)?;
             let digest = files.write(&out)?;
             say::data(format_args!("{digest}"))?;
+            let (image, version) = (out.display(), &files.version);
             say::line(format_args!(
-                "{}: tag {}; for example: skopeo copy oci:{}:{} docker://REGISTRY/dueline:{0}",
-                out.display(),
-                files.version,
-                out.display(),
-                files.version
+                "made; to send it: skopeo copy oci:{image}:{version} docker://REGISTRY/dueline:{version}"
             ));
         }
         Action::Check { program } => {

@@ -41,7 +41,7 @@ pub(crate) const KCAT: Need = Need { what: Probe::Program("kcat"), package: "kca
 pub(crate) const PYTHON_VENV: Need = Need { what: Probe::PythonVenv, package: "python3-venv" };
 /// Keeps what the Kubernetes API server is told.
 pub(crate) const ETCD: Need = Need { what: Probe::Program("etcd"), package: "etcd-server" };
-/// Makes the key that the Kubernetes API server signs with.
+/// Makes the key that the Kubernetes API server signs with, and a server with a certificate.
 pub(crate) const OPENSSL: Need = Need { what: Probe::Program("openssl"), package: "openssl" };
 
 /// Takes what only debuggers need out of the binary of the image.

@@ -12,6 +12,16 @@ pub(super) const SECCOMP: &str = "/usr/share/containers/seccomp.json";
 /// Where the writable folder is, in the container.
 pub(super) const DATA: &str = "/data";
 
+/// One run of the entry point.
+#[derive(Debug, Default)]
+pub(super) struct Run<'a> {
+    pub(super) args: &'a [&'a str],
+    /// Besides those of the image, as NAME=VALUE.
+    pub(super) env: &'a [String],
+    /// Files mounted to be read: from outside, to inside.
+    pub(super) files: &'a [(&'a Path, &'a str)],
+}
+
 /// An unpacked image.
 #[derive(Debug)]
 pub(super) struct Bundle {
@@ -60,20 +70,24 @@ impl Bundle {
         &self.image["annotations"]["org.opencontainers.image.exposedPorts"]
     }
 
-    /// Prepares a run of the entry point with these arguments, in place of the image's.
-    pub(super) fn prepare(&self, args: &[&str]) -> Result<()> {
-        let program = *self.command().first().context("the image has no entry point")?;
-        let config = self.configured(&[&[program], args].concat())?;
+    /// Prepares a run, whose arguments are in place of the image's.
+    pub(super) fn prepare(&self, run: &Run) -> Result<()> {
+        let config = self.configured(run)?;
         let path = self.dir.join("config.json");
         let bytes = serde_json::to_vec_pretty(&config).context("writing a runtime configuration")?;
         fs::write(&path, bytes).with_context(|| format!("writing {}", path.display()))
     }
 
-    fn configured(&self, args: &[&str]) -> Result<Value> {
+    fn configured(&self, run: &Run) -> Result<Value> {
+        let program = *self.command().first().context("the image has no entry point")?;
         let container = self.pod.container()?;
         let mut config = self.image.clone();
         config["process"]["terminal"] = false.into();
-        config["process"]["args"] = json!(args);
+        config["process"]["args"] = json!([&[program], run.args].concat());
+        config["process"]["env"]
+            .as_array_mut()
+            .context("umoci made no environment")?
+            .extend(run.env.iter().map(|one| one.as_str().into()));
         let groups = [self.pod.security_context.fs_group];
         config["process"]["user"] = json!({
             "uid": self.pod.security_context.run_as_user, "gid": self.pod.security_context.run_as_group,
@@ -96,6 +110,10 @@ impl Bundle {
         let mounts = config["mounts"].as_array_mut().context("umoci made no mounts")?;
         mounts.retain(|mount| mount["destination"] != "/etc/resolv.conf");
         mounts.push(json!({"destination": DATA, "type": "bind", "source": self.data, "options": ["rbind", "rw", "nosuid", "nodev"]}));
+        for (from, to) in run.files {
+            mounts
+                .push(json!({"destination": to, "type": "bind", "source": from, "options": ["bind", "ro"]}));
+        }
         Ok(config)
     }
 }

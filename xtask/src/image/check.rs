@@ -53,7 +53,8 @@ pub(super) fn row(table: &mut Table, what: &str, look: impl FnOnce(&mut Found) -
 /// Checks everything and prints the table; whether nothing was missed.
 pub(super) fn run(binary: Option<PathBuf>) -> Result<bool> {
     let begun = Instant::now();
-    packages::install(&[packages::STRIP, packages::RUNC, packages::UMOCI, packages::SKOPEO])?;
+    let needs = [packages::STRIP, packages::OPENSSL, packages::RUNC, packages::UMOCI, packages::SKOPEO];
+    packages::install(&needs)?;
     ensure!(
         Path::new(SECCOMP).is_file(),
         "there is no {SECCOMP}. As root: apt-get install golang-github-containers-common"

@@ -1,6 +1,6 @@
 //! A container of runc: started, asked, signalled, and gone when this is dropped.
 
-use super::bundle::Bundle;
+use super::bundle::{Bundle, Run};
 use super::debian;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
@@ -48,9 +48,9 @@ impl Runtime {
         debian::output(self.runc().args(["delete", "--force", name])).map(drop)
     }
 
-    /// Runs the entry point with these arguments.
-    pub(super) fn start(&self, bundle: &Bundle, args: &[&str]) -> Result<Container<'_>> {
-        bundle.prepare(args)?;
+    /// Runs the entry point.
+    pub(super) fn start(&self, bundle: &Bundle, run: &Run) -> Result<Container<'_>> {
+        bundle.prepare(run)?;
         let log = bundle.dir.join("container.log");
         let file = File::create(&log).with_context(|| format!("writing {}", log.display()))?;
         let errors = file.try_clone().context("sharing the log between stdout and stderr")?;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 const AUTHORITIES: &str = "ca-certificates";
-const BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
+pub(super) const BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// A Debian package that files of the image are from.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,9 +2,10 @@
 //!
 //! `dueline dev` runs in it, which needs neither Kafka nor Cassandra; `serve` is the same program with other adapters.
 
-use super::bundle::{Bundle, DATA};
+use super::bundle::{Bundle, DATA, Run};
 use super::check::{Found, row};
 use super::container::{Container, Runtime, WAIT_MAX, until};
+use super::tls;
 use crate::table::Table;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
@@ -33,6 +34,9 @@ pub(super) fn check(table: &mut Table, runtime: &Runtime, bundle: &Bundle, dir: 
     });
     row(table, "--version and --help", |found| said(runtime, bundle, found));
     row(table, "data in the root: refused, with the reason", |found| refused(runtime, bundle, found));
+    row(table, "authorities: OpenSSL reads the bundle, a mounted one too", |found| {
+        tls::check(runtime, bundle, dir, found)
+    });
     if let Err(error) = running(table, runtime, bundle, dir) {
         row(table, "an instance", |_| Err(error));
     }
@@ -40,7 +44,7 @@ pub(super) fn check(table: &mut Table, runtime: &Runtime, bundle: &Bundle, dir: 
 
 fn said(runtime: &Runtime, bundle: &Bundle, found: &mut Found) -> Result<()> {
     for (argument, wanted) in [("--version", "dueline "), ("--help", "Usage: dueline")] {
-        let mut container = runtime.start(bundle, &[argument])?;
+        let mut container = runtime.start(bundle, &Run { args: &[argument], ..Run::default() })?;
         let code = container.wait()?.code();
         let log = container.log();
         found.want(code == Some(0) && log.contains(wanted), || format!("{argument}: code {code:?}, {log:?}"));
@@ -49,7 +53,8 @@ fn said(runtime: &Runtime, bundle: &Bundle, found: &mut Found) -> Result<()> {
 }
 
 fn refused(runtime: &Runtime, bundle: &Bundle, found: &mut Found) -> Result<()> {
-    let mut container = runtime.start(bundle, &["dev", "--data", "/var/lib/dueline"])?;
+    let mut container =
+        runtime.start(bundle, &Run { args: &["dev", "--data", "/var/lib/dueline"], ..Run::default() })?;
     let code = container.wait()?.code();
     let log = container.log();
     let told = log.contains("/var/lib/dueline") && log.contains("Read-only file system");
@@ -68,7 +73,8 @@ impl<'a> Instance<'a> {
     /// Starts it and waits until it is ready.
     fn start(runtime: &'a Runtime, bundle: &Bundle) -> Result<Instance<'a>> {
         let listen = free_address()?;
-        let container = runtime.start(bundle, &["dev", "--data", DATA, "--listen", &listen])?;
+        let args = ["dev", "--data", DATA, "--listen", &listen];
+        let container = runtime.start(bundle, &Run { args: &args, ..Run::default() })?;
         let agent =
             Agent::config_builder().http_status_as_error(false).timeout_global(Some(ANSWER_MAX)).build();
         let mut instance = Instance { container, url: format!("http://{listen}"), agent: agent.into() };
@@ -121,7 +127,7 @@ impl<'a> Instance<'a> {
     }
 }
 
-fn free_address() -> Result<String> {
+pub(super) fn free_address() -> Result<String> {
     let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     Ok(free.context("looking for a free port")?.to_string())
 }
