@@ -92,7 +92,7 @@ impl Tree {
                 }),
                 Entry::Link { to } => symlink(to, &path),
             };
-            made.with_context(|| format!("making {}", path.display()))?;
+            made.with_context(|| format!("making {}: is the folder a new one?", path.display()))?;
         }
         Ok(())
     }
