@@ -23,7 +23,6 @@ mod mistakes;
 mod pods;
 mod programs;
 mod references;
-mod table;
 mod texts;
 
 use anyhow::{Result, bail};

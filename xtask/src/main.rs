@@ -5,12 +5,14 @@
 
 mod clients;
 mod cluster;
+mod image;
 mod k8s;
 mod packages;
 mod promtool;
 mod say;
 mod servers;
 mod sim;
+mod table;
 mod test;
 mod workspace;
 
@@ -27,6 +29,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
+    /// The image: make it, run it, list what is in it
+    Image(image::Options),
     /// The manifests of deploy/k8s against a real Kubernetes API server
     K8s(k8s::Options),
     /// Real Kafka and Cassandra on loopback
@@ -51,6 +55,7 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli) -> Result<ExitCode> {
     match cli.task {
+        Task::Image(options) => image::run(options),
         Task::K8s(options) => k8s::run(options),
         Task::Servers(options) => servers::run(options),
         Task::Cluster(options) => cluster::run(options),

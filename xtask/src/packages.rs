@@ -1,7 +1,7 @@
 //! Programs and libraries of the operating system: are they there, and which Debian package has
 //! them.
 //!
-//! Only `cargo xtask test` and `cargo xtask k8s check` install, and only as root; everything else says what to install.
+//! Only `cargo xtask test`, `cargo xtask k8s check` and `cargo xtask image check` install, and only as root; everything else says what to install.
 
 use crate::say;
 use anyhow::{Result, bail};
@@ -44,8 +44,17 @@ pub(crate) const BROWSER_PROGRAM: &str = "chromium";
 pub(crate) const PYTHON_VENV: Need = Need { what: Probe::PythonVenv, package: "python3-venv" };
 /// Keeps what the Kubernetes API server is told.
 pub(crate) const ETCD: Need = Need { what: Probe::Program("etcd"), package: "etcd-server" };
-/// Makes the key that the Kubernetes API server signs with.
+/// Makes the key that the Kubernetes API server signs with, and a server with a certificate.
 pub(crate) const OPENSSL: Need = Need { what: Probe::Program("openssl"), package: "openssl" };
+
+/// Takes what only debuggers need out of the binary of the image.
+pub(crate) const STRIP: Need = Need { what: Probe::Program("strip"), package: "binutils" };
+/// Runs the image.
+pub(crate) const RUNC: Need = Need { what: Probe::Program("runc"), package: "runc" };
+/// Unpacks the image.
+pub(crate) const UMOCI: Need = Need { what: Probe::Program("umoci"), package: "umoci" };
+/// Reads the image; brings the filter of system calls that it is run with.
+pub(crate) const SKOPEO: Need = Need { what: Probe::Program("skopeo"), package: "skopeo" };
 
 /// What the workspace's C dependencies are built with: librdkafka compiles with gcc, g++ and make and
 /// links the system's OpenSSL and zlib; zstd comes with its crate.

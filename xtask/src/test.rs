@@ -15,7 +15,7 @@
 //! | DUELINE_TEST_XTASK | this program: `servers stop\|start kafka\|cassandra` for tests of faults |
 
 use crate::servers::{self, Up};
-use crate::{clients, cluster, packages, promtool, say, workspace};
+use crate::{clients, cluster, image, packages, promtool, say, workspace};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use std::ffi::OsString;
@@ -54,6 +54,7 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         if options.no_servers { test(&options, &promtool)? } else { test_on_servers(&options, promtool)? };
     if !options.no_servers && options.arguments.is_empty() {
         lose_a_data_centre(&mut tally)?;
+        run_the_image(&mut tally)?;
     }
     report(&tally, &options, begun.elapsed())?;
     Ok(if tally.succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -114,6 +115,28 @@ fn lose_a_data_centre(tally: &mut Tally) -> Result<()> {
         false => {
             tally.failed += 1;
             tally.failures.push(format!("the loss of a data centre: see {}", out.display()));
+            tally.succeeded = false;
+        }
+    }
+    Ok(())
+}
+
+/// An image of the program that the tests were built with, run as the manifests ask.
+fn run_the_image(tally: &mut Tally) -> Result<()> {
+    if let Err(why) = image::possible() {
+        say::line(format_args!("NOT run: the image: {why:#}"));
+        return Ok(());
+    }
+    let programs = std::env::current_exe().context("the path of this program")?;
+    let holds = image::check(Some(programs.with_file_name("dueline"))).unwrap_or_else(|error| {
+        say::line(format_args!("the image: {error:#}"));
+        false
+    });
+    match holds {
+        true => tally.passed += 1,
+        false => {
+            tally.failed += 1;
+            tally.failures.push("the image: see above".to_owned());
             tally.succeeded = false;
         }
     }

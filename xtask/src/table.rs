@@ -5,7 +5,7 @@ use anyhow::Result;
 
 /// The table.
 #[derive(Debug, Default)]
-pub(super) struct Table(Vec<Row>);
+pub(crate) struct Table(Vec<Row>);
 
 #[derive(Debug)]
 struct Row {
@@ -16,7 +16,7 @@ struct Row {
 
 impl Table {
     /// Adds a row; its faults are told at once.
-    pub(super) fn row(&mut self, what: impl Into<String>, checked: usize, faults: &[String]) {
+    pub(crate) fn row(&mut self, what: impl Into<String>, checked: usize, faults: &[String]) {
         let what = what.into();
         for fault in faults {
             say::line(format_args!("MISS: {what}: {fault}"));
@@ -25,12 +25,12 @@ impl Table {
     }
 
     /// Whether no row has a fault and each has checked something.
-    pub(super) fn holds(&self) -> bool {
+    pub(crate) fn holds(&self) -> bool {
         self.0.iter().all(|row| row.faults == 0 && row.checked > 0)
     }
 
     /// Writes it to stdout.
-    pub(super) fn print(&self) -> Result<()> {
+    pub(crate) fn print(&self) -> Result<()> {
         let width = self.0.iter().map(|row| row.what.chars().count()).max().unwrap_or_default();
         say::data(format_args!("{:width$}  CHECKED  MISSES", "WHAT"))?;
         for row in &self.0 {
