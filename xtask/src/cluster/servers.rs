@@ -44,6 +44,11 @@ pub(super) fn start(cluster: &Cluster, state: &mut State, names: &[String], set:
         let (file, between) =
             if plan::is_kafka(name) { ("server.properties", "=") } else { ("cassandra.yaml", ": ") };
         setting::change(&site.dir.join("conf").join(file), between, set)?;
+        if is_replaced(cluster, name) {
+            // It takes its data from the others; those that start together with nothing have nobody to take it from.
+            let joins: Setting = "auto_bootstrap=true".parse().map_err(anyhow::Error::msg)?;
+            setting::change(&site.dir.join("conf").join(file), between, &[joins])?;
+        }
     }
     for ((name, site), launch) in absent.iter().zip(&sites).zip(launches) {
         if needs_seed(name) {
@@ -52,7 +57,7 @@ pub(super) fn start(cluster: &Cluster, state: &mut State, names: &[String], set:
             })?;
         }
         let marker = format!("-Ddueline.cluster.run={}", site.dir.display());
-        let launch = match disk::is_wiped(cluster, name) && !plan::is_kafka(name) {
+        let launch = match is_replaced(cluster, name) {
             true => launch.option(format!("{REPLACE}={}", plan::address(name).ip())),
             false => launch,
         };
@@ -79,6 +84,11 @@ pub(super) fn start(cluster: &Cluster, state: &mut State, names: &[String], set:
             bail!("{name} ended while starting; its log ends with:\n{}", process::tail(&log, LOG_TAIL_LINES))
         }
     }
+}
+
+/// Whether a node starts as the replacement of itself.
+fn is_replaced(cluster: &Cluster, name: &str) -> bool {
+    disk::is_wiped(cluster, name) && !plan::is_kafka(name)
 }
 
 /// A node that is no seed ends when none of its seeds is there.
