@@ -382,8 +382,8 @@ mod tests {
         let by = |target: &str| vec![("i-2".to_owned(), target.to_owned())];
         assert_eq!(shown(&dc2, &both), (true, names(&["i-3"]), by("instance")));
         assert_eq!(shown(&i2, &both), (true, vec![], by("dc")));
-        assert_eq!(shown(&i2, &drains(&[dc2.clone()])), (false, vec![], by("dc")));
-        assert_eq!(shown(&dc2, &drains(&[i2.clone()])), (false, names(&["i-3"]), by("instance")));
+        assert_eq!(shown(&i2, &drains(std::slice::from_ref(&dc2))), (false, vec![], by("dc")));
+        assert_eq!(shown(&dc2, &drains(std::slice::from_ref(&i2))), (false, names(&["i-3"]), by("instance")));
         assert_eq!(shown(&dc2, &drains(&[])), (false, names(&["i-3"]), vec![]));
     }
 
