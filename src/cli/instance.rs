@@ -70,7 +70,7 @@ pub(super) async fn run(global: &Global, verb: Verb) -> anyhow::Result<()> {
         Verb::Drain(drain) => drained(global, &client, drain).await,
         Verb::Undrain(place) => {
             let answer = client.post("/v1/instances:undrain", place.body().to_string(), None).await?;
-            one(global.output, &answer, |drain| format!("undrained: {}", line_of_drain(drain)))
+            one(global.output, &answer, undrained)
         }
     }
 }
@@ -82,13 +82,15 @@ async fn drained(global: &Global, client: &Client, drain: Drain) -> anyhow::Resu
     let mut body = place.body();
     body["force"] = json!(force);
     let answer = client.post("/v1/instances:drain", body.to_string(), None).await?;
-    if !no_wait {
-        let wait = Wait {
-            instances: entries(&answer["instances"]).iter().filter_map(Value::as_str).collect(),
-            elsewhere: !force,
-            until: Instant::now() + Duration::from_millis(timeout_ms),
-        };
-        wait.run(client).await?;
+    let instances: Vec<&str> = entries(&answer["instances"]).iter().filter_map(Value::as_str).collect();
+    if instances.is_empty() {
+        eprintln!("nobody of it is alive now: there is nobody to wait for, and who comes back is drained");
+    } else if !no_wait {
+        // Somebody is, unless it was forced: so it is taken when it cannot be asked.
+        let found = client.get("/v1/instances", &[]).await;
+        let elsewhere = found.map_or(true, |found| somebody_is_left(&found));
+        let until = Instant::now() + Duration::from_millis(timeout_ms);
+        Wait { instances, elsewhere, until }.run(client).await?;
     }
     one(global.output, &answer, |drain| format!("drained: {}", line_of_drain(drain)))
 }
@@ -109,7 +111,7 @@ impl Place {
 /// Until the shards of what was drained are elsewhere.
 struct Wait<'a> {
     instances: Vec<&'a str>,
-    /// Whether somebody has to run them.
+    /// Whether somebody is left to run them.
     elsewhere: bool,
     until: Instant,
 }
@@ -117,7 +119,6 @@ struct Wait<'a> {
 impl Wait<'_> {
     /// Says on stderr how many are left, whenever that changes.
     async fn run(&self, client: &Client) -> anyhow::Result<()> {
-        let names = self.instances.join(", ");
         let mut said = None;
         loop {
             // The instance that is asked may be the one whose shards move: a question that fails is asked again.
@@ -125,25 +126,27 @@ impl Wait<'_> {
                 Ok(page) => Ok(self.left(entries(&page["shards"]))),
                 Err(error) => Err(error.to_string()),
             };
-            if state == Ok((0, 0)) {
-                eprintln!("{names}: no shard left, all run elsewhere");
+            if let Ok(left) = state
+                && self.is_done(left)
+            {
+                eprintln!("{}", self.words(left));
                 return Ok(());
             }
             if Instant::now() >= self.until {
-                let how = state.map_or_else(|error| error, |state| words(&names, state));
+                let how = state.map_or_else(|error| error, |left| self.words(left));
                 let text =
                     format!("{how}: the drain stands, and goes on; `dueline shard list` says who has what");
                 return Err(Exit::Timeout.with(text));
             }
             if said.as_ref() != Some(&state) {
-                eprintln!("{}", state.clone().map_or_else(|error| error, |state| words(&names, state)));
+                eprintln!("{}", state.clone().map_or_else(|error| error, |left| self.words(left)));
                 said = Some(state);
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }
 
-    /// Shards that the drained ones still have, and shards that nobody runs yet. One that is stopped waits for a person,
+    /// Shards that the drained ones still have, and shards that nobody runs. One that is stopped waits for a person,
     /// wherever it is.
     fn left(&self, shards: &[Value]) -> (usize, usize) {
         let is_theirs =
@@ -151,16 +154,30 @@ impl Wait<'_> {
         let runs = |shard: &&Value| matches!(shard["phase"].as_str(), Some("running" | "stopped"));
         let theirs = shards.iter().filter(is_theirs).count();
         let others = shards.iter().filter(|shard| !is_theirs(shard) && !runs(shard)).count();
-        (theirs, if self.elsewhere { others } else { 0 })
+        (theirs, others)
+    }
+
+    fn is_done(&self, (theirs, unrun): (usize, usize)) -> bool {
+        theirs == 0 && (unrun == 0 || !self.elsewhere)
+    }
+
+    fn words(&self, (theirs, unrun): (usize, usize)) -> String {
+        let left = if theirs == 0 { "no shard left".to_owned() } else { format!("{theirs} shards left") };
+        let others = match unrun {
+            0 if theirs == 0 => ", all run elsewhere".to_owned(),
+            0 => String::new(),
+            _ if self.elsewhere => format!(", {unrun} not running elsewhere yet"),
+            _ => format!("; {unrun} run nowhere, nobody is left to run them"),
+        };
+        format!("{}: {left}{others}", self.instances.join(", "))
     }
 }
 
-fn words(names: &str, (theirs, unrun): (usize, usize)) -> String {
-    match (theirs, unrun) {
-        (0, unrun) => format!("{names}: no shard left, {unrun} not running elsewhere yet"),
-        (theirs, 0) => format!("{names}: {theirs} shards left"),
-        (theirs, unrun) => format!("{names}: {theirs} shards left, {unrun} not running elsewhere yet"),
-    }
+/// Whether an instance is alive that is not drained.
+fn somebody_is_left(found: &Value) -> bool {
+    entries(&found["instances"])
+        .iter()
+        .any(|one| one["alive"] == Value::Bool(true) && !one["drained"].is_object())
 }
 
 fn entries(value: &Value) -> &[Value] {
@@ -188,6 +205,17 @@ fn line_of_instance(one: &Value) -> String {
         line.push_str(&format!("  drained: {}", line_of_drain(&one["drained"]).trim_end()));
     }
     output::on_one_line(&line)
+}
+
+/// A drain that was undone, and whom another one keeps away all the same, a line each.
+fn undrained(answer: &Value) -> String {
+    let mut text = format!("undrained: {}", line_of_drain(answer));
+    for also in entries(&answer["also_drained"]) {
+        let name = also["instance"].as_str().unwrap_or("-");
+        let line = format!("{name} stays drained: {}", line_of_drain(&also["drain"]).trim_end());
+        text.push_str(&output::on_one_line(&line));
+    }
+    text
 }
 
 /// A drain, on one line.
@@ -222,9 +250,40 @@ mod tests {
             shard(Some("c"), "stopped"),
         ];
         assert_eq!(wait(true).left(&shards), (2, 2));
-        assert_eq!(wait(false).left(&shards), (2, 0));
         assert_eq!(wait(true).left(&shards[4..]), (0, 0));
-        assert_eq!(words("a, b", (2, 1)), "a, b: 2 shards left, 1 not running elsewhere yet");
+        for (left, elsewhere, is_done, words) in [
+            ((2, 1), true, false, "a, b: 2 shards left, 1 not running elsewhere yet"),
+            ((2, 0), true, false, "a, b: 2 shards left"),
+            ((0, 1), true, false, "a, b: no shard left, 1 not running elsewhere yet"),
+            ((0, 0), true, true, "a, b: no shard left, all run elsewhere"),
+            ((2, 1), false, false, "a, b: 2 shards left; 1 run nowhere, nobody is left to run them"),
+            ((0, 3), false, true, "a, b: no shard left; 3 run nowhere, nobody is left to run them"),
+        ] {
+            let wait = wait(elsewhere);
+            assert_eq!((wait.is_done(left), &*wait.words(left)), (is_done, words));
+        }
+    }
+
+    #[test]
+    fn somebody_is_left_who_is_alive_and_not_drained() {
+        let page = |alive: bool, drained: Value| json!({"instances": [{"alive": alive, "drained": drained}]});
+        assert!(somebody_is_left(&page(true, Value::Null)));
+        assert!(!somebody_is_left(&page(false, Value::Null)));
+        assert!(!somebody_is_left(&page(true, json!({"target": "dc"}))));
+    }
+
+    #[test]
+    fn who_stays_away_when_a_drain_is_undone_is_told() {
+        let drain = json!({"target": "dc", "of": "dc2", "since": "now"});
+        let answer = json!({
+            "target": "instance", "of": "i-2", "since": "then", "drained": false, "instances": ["i-2"],
+            "also_drained": [{"instance": "i-2", "drain": drain}]
+        });
+        let text = undrained(&answer);
+        assert_eq!(
+            text.lines().collect::<Vec<_>>(),
+            ["undrained: instance i-2  since then", "i-2 stays drained: dc dc2  since now"]
+        );
     }
 
     #[test]
@@ -242,6 +301,8 @@ mod tests {
         let forged = "x\nz  dc1  http://z  alive\u{1b}[2K";
         let drain = json!({"target": "dc", "of": forged, "since": "now", "by": forged, "reason": forged});
         let instance = json!({"name": forged, "dc": forged, "drained": drain});
+        let answer = json!({"also_drained": [{"instance": forged, "drain": drain}]});
+        assert_eq!(undrained(&answer).lines().count(), 2);
         for line in [line_of_drain(&drain), line_of_instance(&instance)] {
             let body = line.strip_suffix('\n').expect("a line");
             assert!(!body.contains(char::is_control), "{line:?}");

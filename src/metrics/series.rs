@@ -223,7 +223,7 @@ impl Shards {
 pub(super) fn drained(families: &mut Families) -> IntGauge {
     families.int_gauge(
         "dueline_instance_drained",
-        "1 = this instance is drained: it runs no shard until a person undoes that",
+        "1 = this instance is drained: it lets its shards go and takes none until a person undoes that",
     )
 }
 

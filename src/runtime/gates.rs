@@ -45,7 +45,8 @@ pub(crate) struct Keeper {
     closed: watch::Sender<Option<Known>>,
     /// The last operation that the shards were told of.
     told: watch::Sender<u64>,
-    changed: Notify,
+    /// To be looked at now.
+    pub(super) changed: Notify,
     /// Whose change is being put on record.
     turn: tokio::sync::Mutex<()>,
 }
@@ -94,6 +95,13 @@ impl Keeper {
     pub(crate) async fn known(&self) {
         // The sender lives as long as this does.
         let _ = self.closed.subscribe().wait_for(Option::is_some).await;
+    }
+
+    /// Waits until it is known as it was then or later, and has it looked at now.
+    pub(crate) async fn known_since(&self, then: Boot) {
+        self.look();
+        let is_young = |known: &Option<Known>| known.as_ref().is_some_and(|known| known.asked_at >= then);
+        let _ = self.closed.subscribe().wait_for(is_young).await;
     }
 
     /// Reads on in the store and returns what is set then.

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   gates known ──► not drained ──► in the group ──drained──► away ──undone──► in the group
-//!                                        └──an engine asks──► away, 2 s and until the store answers ──┘
+//!        ▲                               │
+//!        └─the store answers, after 2 s─ away ◄──an engine asks
 //! ```
 //!
 //! An engine asks when another owns a shard of ours, and when a shard hears nothing of its owner row. Nobody is served by a
@@ -34,37 +35,42 @@ pub(crate) type Drained = Option<(DrainPlace, Operation)>;
 pub(super) async fn keep(service: Service, mut asked: mpsc::Receiver<LeaveCause>) {
     service.shared.gates.known().await;
     let mut drained = service.shared.gates.drained();
+    let mut has_left = false;
     loop {
-        stay_away_while_drained(&service, &mut drained).await;
+        has_left |= stay_away_while_drained(&service, &mut drained).await;
+        if has_left {
+            // Whoever else asked for it meanwhile has it. One that stayed in the group still owes it.
+            let _ = asked.try_recv();
+        }
         if !service.shared.stopping.load(Ordering::SeqCst) {
             service.shared.consumer.join();
         }
-        tokio::select! {
-            () = until(&mut drained, Option::is_some) => {}
+        has_left = tokio::select! {
+            () = until(&mut drained, Option::is_some) => false,
             cause = asked.recv() => match cause {
                 Some(cause) => step_aside(&service, cause).await,
                 None => return,
             },
-        }
-        // Other shards asked for the same.
-        let _ = asked.try_recv();
+        };
     }
 }
 
-async fn stay_away_while_drained(service: &Service, drained: &mut watch::Receiver<Drained>) {
-    let Some((place, operation)) = drained.borrow_and_update().clone() else { return };
+/// Whether it was drained.
+async fn stay_away_while_drained(service: &Service, drained: &mut watch::Receiver<Drained>) -> bool {
+    let Some((place, operation)) = drained.borrow_and_update().clone() else { return false };
     let (by, reason) = (operation.by.as_deref(), operation.reason.as_deref());
     tracing::warn!(
         %place,
         by,
         reason,
-        "drained: this instance runs no shard until that is undone (dueline instance undrain)"
+        "drained: this instance lets its shards go, and takes none until that is undone (dueline instance undrain)"
     );
     service.shared.metrics.drained(true);
     service.shared.consumer.leave();
     until(drained, Option::is_none).await;
     service.shared.metrics.drained(false);
     tracing::info!(%place, "drained no more: joining the group");
+    true
 }
 
 async fn until(drained: &mut watch::Receiver<Drained>, holds: fn(&Drained) -> bool) {
@@ -72,12 +78,13 @@ async fn until(drained: &mut watch::Receiver<Drained>, holds: fn(&Drained) -> bo
     let _ = drained.wait_for(holds).await;
 }
 
-/// Out of the group until the store answers, and for a moment at least.
-async fn step_aside(service: &Service, cause: LeaveCause) {
+/// Out of the group until the store answers and the drains are known anew, and for a moment at least: it may have been drained
+/// while it could not hear of it. Whether it left.
+async fn step_aside(service: &Service, cause: LeaveCause) -> bool {
     let shards = service.shards();
     if cause == LeaveCause::StoreSilent && store_answers(service, &shards).await {
         tracing::warn!("the store answers for some shards only: the instance stays in the group");
-        return;
+        return false;
     }
     tracing::warn!(cause = cause.words(), "leaving the group: joining again when the store answers");
     service.shared.consumer.leave();
@@ -85,7 +92,9 @@ async fn step_aside(service: &Service, cause: LeaveCause) {
     while !store_answers(service, &shards).await {
         tokio::time::sleep(ASK_EVERY).await;
     }
-    tracing::info!("joining the group again");
+    service.shared.gates.known_since(service.clock().now().boot).await;
+    tracing::info!("the store answers again");
+    true
 }
 
 /// Whether the owner row of any of these shards can be read.
@@ -93,3 +102,6 @@ async fn store_answers(service: &Service, shards: &[Shard]) -> bool {
     let reads: Vec<_> = shards.iter().map(|shard| service.shared.store.owner(*shard)).collect();
     reads.is_empty() || select_ok(reads).await.is_ok()
 }
+
+#[cfg(test)]
+mod tests;

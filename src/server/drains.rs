@@ -77,8 +77,21 @@ pub(super) struct DrainedView {
     drain: DrainView,
     /// Whether it is drained now.
     drained: bool,
-    /// The instances in it that are alive.
+    /// The instances in it that are alive; none: what comes back there comes back drained.
     instances: Vec<String>,
+    /// Instances in it with a heartbeat in the last hour that another drain holds for as well: undoing this one leaves them
+    /// drained.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    also_drained: Vec<AlsoDrained>,
+}
+
+/// An instance, and another drain that holds for it.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub(super) struct AlsoDrained {
+    /// The name of the instance.
+    instance: String,
+    /// The other drain.
+    drain: DrainView,
 }
 
 /// An instance.
@@ -134,7 +147,8 @@ pub(super) async fn instances(app: App, _: NoParams) -> Answer<Json<InstancePage
 }
 
 /// Drain an instance, or all of a data centre: within two seconds it begins to give its shards to the others in good order, and
-/// takes none until that is undone, over restarts too. It is durable when this answers; `/v1/shards` says who has what.
+/// takes none until that is undone, over restarts too. It is durable when this answers; `/v1/shards` says who has what. What is
+/// drained already is answered as it is. Nobody of it has to be alive: it keeps out who comes back.
 #[utoipa::path(post, path = "/v1/instances:drain", request_body = DrainBody, responses(
     (status = 200, body = DrainedView), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub(super) async fn drain(app: App, _: NoParams, Body(body): Body) -> Answer<Json<DrainedView>> {
@@ -146,17 +160,22 @@ pub(super) async fn drain(app: App, _: NoParams, Body(body): Body) -> Answer<Jso
         app.caller.expect(Role::Admin, "A drain by force")?;
     }
     expect_servers(&app)?;
-    let instances = app.node.store().instances().await?;
-    expect_alive(&app, &place, &instances)?;
-    let alive: Vec<Instance> = instances.into_iter().filter(|one| hop::alive(&app, one)).collect();
-    let operation = match drains(&app).await?.get(&place) {
-        Some(before) => before.clone(),
-        None => begin(&app, &place, author, &alive, wanted.force).await?,
+    let known = app.node.store().instances().await?;
+    let before = drains(&app).await?.get(&place).cloned();
+    let operation = match before {
+        Some(before) => before,
+        None => {
+            expect_known(&place, &known)?;
+            let alive = known.iter().filter(|one| hop::alive(&app, one)).cloned().collect();
+            begin(&app, &place, author, alive, wanted.force).await?
+        }
     };
-    Ok(Json(drained_view(&place, &operation, &alive, true)))
+    let after = drains(&app).await?;
+    Ok(Json(drained_view(&place, &operation, &known, &after, |one| hop::alive(&app, one))))
 }
 
-/// Undo a drain: its instances join the group again within two seconds, and are given shards.
+/// Undo a drain: its instances join the group again within two seconds, and are given shards, but for those that another drain
+/// holds for as well (`also_drained`).
 #[utoipa::path(post, path = "/v1/instances:undrain", request_body = UndrainBody, responses(
     (status = 200, body = DrainedView), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub(super) async fn undrain(app: App, _: NoParams, Body(body): Body) -> Answer<Json<DrainedView>> {
@@ -164,13 +183,13 @@ pub(super) async fn undrain(app: App, _: NoParams, Body(body): Body) -> Answer<J
     let place = place(wanted.instance, wanted.dc)?;
     app.caller.note.about(told(&place, false));
     let author = app.caller.author(wanted.by, wanted.reason)?;
-    let instances = app.node.store().instances().await?;
-    let drains = drains(&app).await?;
-    let Some(operation) = drains.get(&place) else { return Err(not_drained(&place, &drains, &instances)) };
+    let known = app.node.store().instances().await?;
+    let before = drains(&app).await?;
+    let Some(operation) = before.get(&place) else { return Err(not_drained(&place, &before, &known)) };
     let now = app.node.service().clock().now().wall;
     app.node.service().gates().change(now, author, Change::Undrained(place.clone())).await?;
-    let alive: Vec<Instance> = instances.into_iter().filter(|one| hop::alive(&app, one)).collect();
-    Ok(Json(drained_view(&place, operation, &alive, false)))
+    let after = drains(&app).await?;
+    Ok(Json(drained_view(&place, operation, &known, &after, |one| hop::alive(&app, one))))
 }
 
 /// Puts a drain on record, unless it leaves nobody: of two at once that would together, one is refused.
@@ -178,7 +197,7 @@ async fn begin(
     app: &App,
     place: &DrainPlace,
     author: Author,
-    alive: &[Instance],
+    alive: Vec<Instance>,
     force: bool,
 ) -> Answer<Operation> {
     let leaves_some = |drains: &Drains| {
@@ -214,28 +233,18 @@ fn expect_servers(app: &App) -> Answer<()> {
     Err(conflict("embedded", detail.to_owned()))
 }
 
-/// An instance of the place has to be alive.
-fn expect_alive(app: &App, place: &DrainPlace, instances: &[Instance]) -> Answer<()> {
-    let there = || instances.iter().filter(|one| place.has(&one.name, &one.dc));
-    if there().any(|one| hop::alive(app, one)) {
+/// An instance of the place has to have been seen: a name that is mistyped would be drained for nothing.
+fn expect_known(place: &DrainPlace, known: &[Instance]) -> Answer<()> {
+    if known.iter().any(|one| place.has(&one.name, &one.dc)) {
         return Ok(());
     }
-    let Some(last) = there().max_by_key(|one| one.seen_at) else {
-        let code = format!("unknown_{}", place.word());
-        let what = match place {
-            DrainPlace::Instance(_) => format!("There is no {place}"),
-            DrainPlace::Dc(_) => format!("There is no instance in {place}"),
-        };
-        let detail =
-            format!("{what} with a heartbeat in the last hour; `dueline instance list` shows what there is.");
-        return Err(Problem::not_found(&code, detail));
+    let what = match place {
+        DrainPlace::Instance(_) => format!("There is no {place}"),
+        DrainPlace::Dc(_) => format!("There is no instance in {place}"),
     };
-    let detail = format!(
-        "Nothing of {place} is alive: the last heartbeat, of {}, was at {}. Its shards go to the others without a drain.",
-        last.name,
-        format_time(last.seen_at)
-    );
-    Err(conflict("not_alive", detail))
+    let detail =
+        format!("{what} with a heartbeat in the last hour; `dueline instance list` shows what there is.");
+    Err(Problem::not_found(&format!("unknown_{}", place.word()), detail))
 }
 
 fn not_drained(place: &DrainPlace, drains: &Drains, instances: &[Instance]) -> Problem {
@@ -291,9 +300,25 @@ fn view(place: &DrainPlace, operation: &Operation) -> DrainView {
     }
 }
 
-fn drained_view(place: &DrainPlace, operation: &Operation, alive: &[Instance], drained: bool) -> DrainedView {
-    let names = alive.iter().filter(|one| place.has(&one.name, &one.dc)).map(|one| one.name.clone());
-    DrainedView { drain: view(place, operation), drained, instances: names.collect() }
+/// A drain as of what is drained `now`, and what else holds for the instances in it.
+fn drained_view(
+    place: &DrainPlace,
+    operation: &Operation,
+    known: &[Instance],
+    now: &Drains,
+    is_alive: impl Fn(&Instance) -> bool,
+) -> DrainedView {
+    let in_it = || known.iter().filter(|one| place.has(&one.name, &one.dc));
+    let also = |one: &Instance| {
+        let (other, by) = now.iter().find(|(other, _)| *other != place && other.has(&one.name, &one.dc))?;
+        Some(AlsoDrained { instance: one.name.clone(), drain: view(other, by) })
+    };
+    DrainedView {
+        drain: view(place, operation),
+        drained: now.get(place).is_some(),
+        instances: in_it().filter(|one| is_alive(one)).map(|one| one.name.clone()).collect(),
+        also_drained: in_it().filter_map(also).collect(),
+    }
 }
 
 #[cfg(test)]
@@ -323,19 +348,52 @@ mod tests {
         assert_eq!(place(name("i\n1"), None).expect_err("refused").code, "invalid_field");
     }
 
+    fn drains(places: &[DrainPlace]) -> Drains {
+        let mut drains = Drains::default();
+        for (number, place) in (1..).zip(places) {
+            let change = Change::Drained(place.clone());
+            drains.apply(&Operation { number, id: 1, at: Wall(0), by: None, reason: None, change });
+        }
+        drains
+    }
+
     #[test]
     fn who_is_drained_with_a_data_centre_is_undrained_with_it() {
-        let dc2 = DrainPlace::Dc("dc2".into());
-        let change = Change::Drained(dc2.clone());
-        let operation = Operation { number: 1, id: 1, at: Wall(0), by: None, reason: None, change };
-        let mut drains = Drains::default();
-        drains.apply(&operation);
+        let drains = drains(&[DrainPlace::Dc("dc2".into())]);
         let instances = [seen("i-1", "dc1"), seen("i-2", "dc2")];
         let code = |place: DrainPlace| not_drained(&place, &drains, &instances).code;
         assert_eq!(code(DrainPlace::Instance("i-2".into())), "drained_with_dc");
         assert_eq!(code(DrainPlace::Instance("i-1".into())), "not_drained");
         assert_eq!(code(DrainPlace::Dc("dc1".into())), "not_drained");
-        let shown = drained_view(&dc2, &operation, &instances, true);
-        assert_eq!((shown.instances, &*shown.drain.target), (vec!["i-2".to_owned()], "dc"));
+    }
+
+    #[test]
+    fn an_answer_says_who_is_alive_and_who_is_drained_by_another_drain_too() {
+        let (dc2, i2) = (DrainPlace::Dc("dc2".into()), DrainPlace::Instance("i-2".into()));
+        let known = [seen("i-1", "dc1"), seen("i-2", "dc2"), seen("i-3", "dc2")];
+        let both = drains(&[dc2.clone(), i2.clone()]);
+        let shown = |place: &DrainPlace, now: &Drains| {
+            let operation = both.get(place).expect("drained");
+            let view = drained_view(place, operation, &known, now, |one| one.name == "i-3");
+            let also = view.also_drained.into_iter().map(|also| (also.instance, also.drain.target));
+            (view.drained, view.instances, also.collect::<Vec<_>>())
+        };
+        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let by = |target: &str| vec![("i-2".to_owned(), target.to_owned())];
+        assert_eq!(shown(&dc2, &both), (true, names(&["i-3"]), by("instance")));
+        assert_eq!(shown(&i2, &both), (true, vec![], by("dc")));
+        assert_eq!(shown(&i2, &drains(std::slice::from_ref(&dc2))), (false, vec![], by("dc")));
+        assert_eq!(shown(&dc2, &drains(std::slice::from_ref(&i2))), (false, names(&["i-3"]), by("instance")));
+        assert_eq!(shown(&dc2, &drains(&[])), (false, names(&["i-3"]), vec![]));
+    }
+
+    #[test]
+    fn only_a_name_that_was_never_seen_is_not_drained() {
+        let known = [seen("i-2", "dc2")];
+        let code = |place: DrainPlace| expect_known(&place, &known).map_err(|problem| problem.code);
+        assert_eq!(code(DrainPlace::Instance("i-2".into())), Ok(()));
+        assert_eq!(code(DrainPlace::Dc("dc2".into())), Ok(()));
+        assert_eq!(code(DrainPlace::Instance("dc2".into())), Err("unknown_instance".into()));
+        assert_eq!(code(DrainPlace::Dc("i-2".into())), Err("unknown_dc".into()));
     }
 }

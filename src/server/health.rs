@@ -43,7 +43,7 @@ pub(super) async fn readyz(app: App, state: State<Arc<Shared>>) -> Answer<String
     let ready = livez(state).await?;
     let drained = app.node.service().gates().drained().borrow().clone();
     Ok(match drained {
-        Some((place, _)) => format!("ok: {place} is drained, no shard runs here\n"),
+        Some((place, _)) => format!("ok: {place} is drained\n"),
         None => ready.to_owned(),
     })
 }

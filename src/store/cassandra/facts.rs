@@ -13,6 +13,7 @@ use scylla::frame::response::result::TableSpec;
 use scylla::policies::load_balancing::{NodeIdentifier, SingleTargetLoadBalancingPolicy};
 use scylla::policies::retry::FallthroughRetryPolicy;
 use scylla::response::query_result::QueryRowsResult;
+use scylla::response::{PagingState, PagingStateResponse};
 use scylla::statement::{Consistency, Statement};
 use scylla::value::CqlTimestamp;
 use uuid::Uuid;
@@ -211,13 +212,24 @@ async fn instances(session: &Session, keyspace: &str) -> Result<Vec<(String, Wal
     Ok(found.into_iter().map(|(name, seen_at)| (name, Wall(seen_at.0))).collect())
 }
 
-/// Of all that people ever changed, which no statement can tell apart.
+/// Of all that people ever changed, which no statement can tell apart: page by page.
 async fn drains(session: &Session, keyspace: &str) -> Result<Drains, Error> {
-    let text = format!("SELECT number, id, data FROM {keyspace}.operation WHERE part = 0");
-    let page = query(session, Statement::new(text)).await?;
+    let mut statement =
+        Statement::new(format!("SELECT number, id, data FROM {keyspace}.operation WHERE part = 0"));
+    statement.set_is_idempotent(true);
     let mut drains = Drains::default();
-    for (number, id, data) in rows::<(i64, Uuid, &str)>("operation", &page)? {
-        drains.apply(&codec::decode_operation(number as u64, id.as_u128(), data.as_bytes()));
+    let mut next = Some(PagingState::start());
+    while let Some(state) = next {
+        let answer = session.query_single_page(statement.clone(), (), state).await;
+        let (page, following) = answer.map_err(|error| errors::of_request(&error))?;
+        let page = page.into_rows_result().map_err(|error| Error::Corrupt(error.to_string()))?;
+        for (number, id, data) in rows::<(i64, Uuid, &str)>("operation", &page)? {
+            drains.apply(&codec::decode_operation(number as u64, id.as_u128(), data.as_bytes()));
+        }
+        next = match following {
+            PagingStateResponse::HasMorePages { state } => Some(state),
+            PagingStateResponse::NoMorePages => None,
+        };
     }
     Ok(drains)
 }

@@ -1,0 +1,133 @@
+//! The whole service on the embedded log and store, asked to leave the group.
+
+use std::path::Path;
+
+use super::*;
+use crate::dispatch::Registry;
+use crate::dispatch::registry::Resources;
+use crate::log::embedded::{EmbeddedLog, Options as LogOptions};
+use crate::metrics::{Metrics, Options as MetricsOptions};
+use crate::model::{Change, Epoch, limits};
+use crate::runtime::{Options, Parts, gates};
+use crate::store::embedded::{Database, EmbeddedStore, Options as StoreOptions};
+use crate::store::{Cluster, Store};
+use crate::wire::event::{Handlers, Rules};
+
+const SHARD: Shard = Shard(0);
+/// A test waits so long for what has to come.
+const SOON: Duration = Duration::from_secs(30);
+
+/// A service that runs its one shard.
+async fn running(dir: &Path) -> Service {
+    let db = Database::open(&StoreOptions::at(dir)).expect("opens");
+    let log = EmbeddedLog::open(&db, LogOptions::new("dueline", 1)).await.expect("opens");
+    let store = std::sync::Arc::new(EmbeddedStore::new(&db));
+    let cluster = Cluster {
+        shards: 1,
+        bucket_ms: limits::BUCKET_MS,
+        subs: 1,
+        hash: "murmur2".into(),
+        signing_key: [7; 32],
+    };
+    let cluster = store.cluster(cluster).await.expect("cluster row");
+    let producer = log.producer();
+    let resources = Resources { producer: producer.clone(), code: Default::default(), loopback_urls: None };
+    let handlers = Handlers { names: Default::default(), loopback_urls: false };
+    let options = Options {
+        instance: "test".into(),
+        dc: "dc1".into(),
+        advertise: String::new(),
+        timing: crate::engine::Timing { run_on_ms: 0, ..crate::engine::Timing::default() },
+        tasks_in_memory: limits::TASKS_IN_MEMORY,
+        intake_bytes: limits::INTAKE_BYTES,
+        events_bytes: limits::EVENTS_BYTES,
+        task_events: false,
+        dead_letters: false,
+        history_ms: 86_400_000 * 30,
+        collections: Default::default(),
+        group: "dueline".into(),
+        look_ahead_ms: limits::LOOK_AHEAD_MS,
+        repeat_window_ms: limits::REPEAT_WINDOW_MS,
+        prefix: "dueline".into(),
+        sole_owner: true,
+    };
+    let service = Service::start(Parts {
+        store,
+        consumer: log.consumer().expect("one consumer"),
+        producer: producer.clone(),
+        events_producer: producer,
+        registry: Registry::build(Vec::new(), resources).expect("registry").into(),
+        metrics: Metrics::new(MetricsOptions::default()).into(),
+        rules: Rules {
+            payload_bytes_max: limits::PAYLOAD_BYTES_MAX,
+            handlers: handlers.into(),
+            signing_key: cluster.signing_key,
+        },
+        cluster,
+        options,
+    });
+    phase(&service, "running").await;
+    service
+}
+
+/// Waits until the shard is in a phase.
+async fn phase(service: &Service, wanted: &str) {
+    let comes = async {
+        let now = service.clock().now().boot;
+        while service.ask(SHARD, move |engine| engine.shard_view(now).phase).await.unwrap_or("") != wanted {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(SOON, comes).await.unwrap_or_else(|_| panic!("not {wanted}"));
+}
+
+async fn epoch(service: &Service) -> Epoch {
+    service.shared.store.owner(SHARD).await.expect("its row").epoch
+}
+
+#[tokio::test]
+async fn one_that_was_drained_while_it_could_not_hear_of_it_does_not_join_again() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let service = running(dir.path()).await;
+    // Nothing is heard of operations any more.
+    let gates = service.tasks.lock().expect("lock").remove(2);
+    gates.abort();
+    let _ = gates.await;
+    let change = Change::Drained(DrainPlace::Dc("dc1".into()));
+    let drain =
+        Operation { number: 1, id: 1, at: service.clock().now().wall, by: None, reason: None, change };
+    assert!(service.shared.store.add_operation(drain).await.expect("the store answers"), "on record");
+    let before = epoch(&service).await;
+
+    service.shared.ask_rejoin(LeaveCause::Fenced);
+    phase(&service, "idle").await;
+    let asked = service.shared.gates.changed.notified();
+    tokio::time::timeout(SOON, asked).await.expect("the drains are asked for before it joins");
+    tokio::spawn(gates::follow(service.clone()));
+    let drained = async {
+        while !service.shared.metrics.encode().contains("dueline_instance_drained 1") {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(SOON, drained).await.expect("it knows that it is drained");
+    phase(&service, "idle").await;
+    assert_eq!(epoch(&service).await, before, "it has not joined meanwhile");
+    service.stop(Duration::ZERO).await;
+}
+
+#[tokio::test]
+async fn what_another_shard_asks_is_not_forgotten_when_the_instance_stays() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let service = running(dir.path()).await;
+    let before = epoch(&service).await;
+    let (ask, asked) = mpsc::channel(2);
+    // The store answers, so the instance stays for the first.
+    ask.try_send(LeaveCause::StoreSilent).expect("room");
+    ask.try_send(LeaveCause::Fenced).expect("room");
+    let membership = tokio::spawn(keep(service.clone(), asked));
+    phase(&service, "idle").await;
+    phase(&service, "running").await;
+    assert!(epoch(&service).await > before, "it has left and joined again");
+    membership.abort();
+    service.stop(Duration::ZERO).await;
+}
