@@ -143,9 +143,10 @@ fn is_meanwhile(queue: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use dueline::testing::history::{Asked, Asks, Called, End, Fault};
+    use dueline::testing::history::{Asked, Asks, Fault};
 
     use super::*;
+    use crate::sample;
 
     fn measured(history: &History, recovery: Recovery, sent: usize, waits: Vec<i64>) -> Vec<bool> {
         let course = Course::of(history, sent, waits, 200_000);
@@ -184,40 +185,11 @@ mod tests {
     }
 
     fn history(late_ms: i64) -> History {
-        let (queue, id) = (format!("{MEANWHILE_QUEUE}1"), "t".to_owned());
-        let asked = Asked {
-            shard: Some(0),
-            offset: Some(0),
-            appended: 5,
-            acked: 5,
-            queue: Some(queue.clone()),
-            id: Some(id.clone()),
-            asks: Asks::Schedule { due: Some(20_000), payload: String::new(), may_lapse: false },
-            origin: None,
-            misplaced: false,
-        };
+        let queue = format!("{MEANWHILE_QUEUE}1");
+        let asks = Asks::Schedule { due: Some(20_000), payload: String::new(), may_lapse: false };
+        let asked = Asked { asks, ..sample::asked(&queue, "t", 5) };
         let arrived = 20_000 + late_ms;
-        let called = Called {
-            shard: 0,
-            version: None,
-            decided: None,
-            sent: None,
-            arrived,
-            ended: Some((arrived + 1, End::Succeeded)),
-            queue,
-            id,
-            due: 20_000,
-            ready: None,
-            deadline: arrived + 1,
-            token: [0, 0, 0],
-            attempt: 1,
-            max_attempts: None,
-            previous: None,
-            payload: String::new(),
-            refused: false,
-            broken_off: false,
-            parks: false,
-        };
+        let called = sample::called(&queue, "t", 20_000, (arrived, arrived + 1));
         let faults = vec![Fault { what: "dc1 lost".into(), from: 10_000, to: 60_000 }];
         History { asked: vec![asked], called: vec![called], faults, ..History::default() }
     }

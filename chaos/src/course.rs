@@ -192,46 +192,17 @@ fn longest_gap(times: impl Iterator<Item = i64>, until: i64) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use dueline::testing::history::{Asks, End, Fault};
+    use dueline::testing::history::Fault;
 
     use super::*;
+    use crate::sample;
 
     fn asked(id: &str, acked: i64) -> Asked {
-        Asked {
-            shard: Some(0),
-            offset: Some(0),
-            appended: acked,
-            acked,
-            queue: Some("q".into()),
-            id: Some(id.into()),
-            asks: Asks::Schedule { due: None, payload: String::new(), may_lapse: false },
-            origin: None,
-            misplaced: false,
-        }
+        sample::asked("q", id, acked)
     }
 
     fn called(id: &str, due: i64, arrived: i64, ended: i64, attempt: u32) -> Called {
-        Called {
-            shard: 0,
-            version: None,
-            decided: None,
-            sent: None,
-            arrived,
-            ended: Some((ended, End::Succeeded)),
-            queue: "q".into(),
-            id: id.into(),
-            due,
-            ready: None,
-            deadline: ended,
-            token: [0, 0, 0],
-            attempt,
-            max_attempts: None,
-            previous: None,
-            payload: String::new(),
-            refused: false,
-            broken_off: false,
-            parks: false,
-        }
+        Called { attempt, ..sample::called("q", id, due, (arrived, ended)) }
     }
 
     #[test]

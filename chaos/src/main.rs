@@ -28,6 +28,8 @@ mod plan;
 mod producer;
 mod report;
 mod run;
+#[cfg(test)]
+mod sample;
 mod say;
 mod servers;
 mod sink;

@@ -308,16 +308,16 @@ struct Decided {
 
 /// Looks for the row of the event until it is there or the wait is over.
 async fn decision(app: &App, sent: &Sent, until: Instant) -> Answer<Option<Decided>> {
-    let look = async {
+    if sent.offset.is_none() {
         // Nobody knows which of the task's events it is.
-        if sent.offset.is_none() {
-            return Ok(None);
-        }
+        return Ok(None);
+    }
+    let look = async {
         loop {
             match app.node.store().history(sent.key.clone(), limits::HISTORY_MAX).await {
                 Ok(rows) => {
                     if let Some(decided) = decided(&rows, sent) {
-                        return Ok(Some(decided));
+                        return Ok(decided);
                     }
                 }
                 // The event is in the log: a store that is away makes the wait longer and the event no less accepted.
@@ -328,7 +328,7 @@ async fn decision(app: &App, sent: &Sent, until: Instant) -> Answer<Option<Decid
         }
     };
     match tokio::time::timeout_at(until, look).await {
-        Ok(Ok(decided)) => Ok(decided),
+        Ok(Ok(decided)) => Ok(Some(decided)),
         Ok(Err(error)) => Err(Problem::from(error)),
         Err(_) => Ok(None),
     }
@@ -336,8 +336,7 @@ async fn decision(app: &App, sent: &Sent, until: Instant) -> Answer<Option<Decid
 
 /// The decision among the rows of the task, newest first.
 fn decided(rows: &[EventRow], sent: &Sent) -> Option<Decided> {
-    let offset = sent.offset?;
-    let is_ours = |row: &EventRow| row.version.offset() == offset && row.shard.0 == sent.partition;
+    let is_ours = |row: &EventRow| Some(row.version.offset()) == sent.offset && row.shard.0 == sent.partition;
     let at = rows.iter().position(is_ours)?;
     let row = &rows[at];
     let is_first = |other: &&EventRow| {

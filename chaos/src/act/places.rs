@@ -83,23 +83,23 @@ pub(super) async fn lose_servers(
     for_ms: i64,
 ) -> Result<()> {
     let length = for_ms.to_string();
-    let (verb, more, back) = match how {
-        Down::Killed => ("kill", None, "start"),
-        Down::Frozen => ("freeze", None, "thaw"),
-        // Asked for at once, over when it returns.
-        Down::Slow => ("slow", Some(["--for-ms", &length]), "thaw"),
+    let (begin, end): (&[&str], &str) = match how {
+        Down::Killed => (&["kill"], "start"),
+        Down::Frozen => (&["freeze"], "thaw"),
+        // It is over when this returns.
+        Down::Slow => (&["slow", "--for-ms", &length], "thaw"),
     };
-    let arguments = |verb| [verb].into_iter().chain(names.iter().map(String::as_str)).collect::<Vec<_>>();
+    let servers: Vec<&str> = names.iter().map(String::as_str).collect();
     if BROKERS.iter().all(|broker| names.iter().any(|name| name == broker)) && for_ms >= MEANWHILE_MS_MIN {
         due_meanwhile(stage, for_ms).await?;
     }
     let from = wall_ms();
-    cluster::act(&[&arguments(verb)[..], more.as_ref().map_or(&[], |more| &more[..])].concat()).await?;
+    cluster::act(&[begin, &servers].concat()).await?;
     let gone = wall_ms();
     until_wall(from + for_ms).await;
     // Starting takes its time; what is measured of the fault ends here.
     stage.gone.push((names.to_vec(), gone, wall_ms()));
-    cluster::act(&arguments(back)).await?;
+    cluster::act(&[&[end], &servers[..]].concat()).await?;
     stage.fault(format!("{} {}", names.join(", "), how.word()), from);
     // Who cannot reach the store, or waits for it, does not hear in time how calls ended. One node less is no reason.
     if names.iter().filter(|name| name.starts_with("cassandra")).count() > NODES.len() - QUORUM {

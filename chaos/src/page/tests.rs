@@ -4,9 +4,10 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use dueline::testing::history::{Asked, Asks, Called, End, History};
+use dueline::testing::history::History;
 
 use super::*;
+use crate::sample;
 
 /// A page of a run of twenty seconds, with a fault and two shards that changed hands.
 fn html(history: &History) -> String {
@@ -68,38 +69,8 @@ fn a_page_tells_of_everything_and_shows_no_markup_of_others() {
 }
 
 fn history() -> History {
-    let asked = |n: i64| Asked {
-        shard: Some(0),
-        offset: Some(n.unsigned_abs()),
-        appended: n * 100,
-        acked: n * 100 + 5,
-        queue: Some(format!("q-{n}")),
-        id: Some("t".into()),
-        asks: Asks::Schedule { due: None, payload: String::new(), may_lapse: false },
-        origin: None,
-        misplaced: false,
-    };
-    let called = |n: i64| Called {
-        shard: 0,
-        version: None,
-        decided: None,
-        sent: None,
-        arrived: n * 100 + 50,
-        ended: Some((n * 100 + 51, End::Succeeded)),
-        queue: format!("q-{n}"),
-        id: "t".into(),
-        due: n * 100,
-        ready: None,
-        deadline: n * 100 + 9_000,
-        token: [0, 0, 0],
-        attempt: 1,
-        max_attempts: None,
-        previous: None,
-        payload: String::new(),
-        refused: false,
-        broken_off: false,
-        parks: false,
-    };
+    let asked = |n: i64| sample::asked(&format!("q-{n}"), "t", n * 100 + 5);
+    let called = |n: i64| sample::called(&format!("q-{n}"), "t", n * 100, (n * 100 + 50, n * 100 + 51));
     History {
         asked: (0..200).map(asked).collect(),
         called: (0..200).map(called).collect(),
