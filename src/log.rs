@@ -8,6 +8,8 @@ pub mod embedded;
 #[cfg(feature = "kafka")]
 pub mod kafka;
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use futures::future::BoxFuture;
 
@@ -80,8 +82,8 @@ impl Topic {
     }
 }
 
-/// A header of a record.
-pub type Header = (String, Option<Bytes>);
+/// A header of a record: its name, and its value.
+pub type Header = (Cow<'static, str>, Option<Bytes>);
 
 /// A record as read.
 #[derive(Clone, Debug, PartialEq, Eq)]

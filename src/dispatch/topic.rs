@@ -92,8 +92,8 @@ impl Drop for Sending {
 }
 
 fn message(topic: &str, call: &Call) -> Message {
-    let text = |(name, value): (&str, String)| -> Header { (name.to_owned(), Some(Bytes::from(value))) };
-    let content_type: Header = ("content-type".to_owned(), Some(Bytes::from_static(b"application/json")));
+    let text = |(name, value): (&'static str, String)| -> Header { (name.into(), Some(Bytes::from(value))) };
+    let content_type: Header = ("content-type".into(), Some(Bytes::from_static(b"application/json")));
     Message {
         target: Target::Named(topic.to_owned()),
         partition: None,

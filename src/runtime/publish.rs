@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::future;
 
 use crate::engine::{Failure, Input};
 use crate::log;
@@ -38,11 +37,11 @@ impl Actor {
             };
             let records = events.iter().zip(payloads).map(|(event, payload)| {
                 let told = options.task_events.then(|| task_event::message(event, &options.prefix));
-                letter(event, payload).into_iter().chain(told).collect::<Vec<_>>()
+                [letter(event, payload), told]
             });
-            let sent = match <[Vec<log::Message>; 1]>::try_from(records.collect::<Vec<_>>()) {
-                Ok([records]) => vec![one_after_the_other(&shared, records).await],
-                Err(records) => at_once(&shared, records).await,
+            let sent = match &events[..] {
+                [_] => vec![one_after_the_other(&shared, records.flatten().flatten()).await],
+                _ => at_once(&shared, records).await,
             };
             let count = sent.iter().take_while(|sent| sent.is_ok()).count();
             if options.task_events {
@@ -57,19 +56,31 @@ impl Actor {
     }
 }
 
-/// The records of each event, all in order.
-async fn at_once(shared: &Shared, events: Vec<Vec<log::Message>>) -> Vec<Result<(), log::Error>> {
-    let sent = events.into_iter().map(|records| {
-        let written = records.into_iter().map(|record| shared.events_producer.produce(record));
-        future::join_all(written.collect::<Vec<_>>())
-    });
-    let sent = future::join_all(sent.collect::<Vec<_>>()).await;
-    sent.into_iter().map(|written| written.into_iter().try_for_each(|written| written.map(drop))).collect()
+/// The records of each event, all in order. They are under way once they are asked for, so their answers are taken one by one.
+async fn at_once(
+    shared: &Shared,
+    events: impl Iterator<Item = [Option<log::Message>; 2]>,
+) -> Vec<Result<(), log::Error>> {
+    let produce = |record: log::Message| shared.events_producer.produce(record);
+    let sent: Vec<_> = events.map(|records| records.map(|record| record.map(produce))).collect();
+    let mut answers = Vec::with_capacity(sent.len());
+    for written in sent {
+        let mut answer = Ok(());
+        for written in written.into_iter().flatten() {
+            let written = written.await.map(drop);
+            answer = answer.and(written);
+        }
+        answers.push(answer);
+    }
+    answers
 }
 
 /// The records of the only event: while the dead topic takes nothing, the events topic is not filled with the same again and
 /// again. One that is too large is left out.
-async fn one_after_the_other(shared: &Shared, records: Vec<log::Message>) -> Result<(), log::Error> {
+async fn one_after_the_other(
+    shared: &Shared,
+    records: impl Iterator<Item = log::Message>,
+) -> Result<(), log::Error> {
     let mut too_large = Ok(());
     for record in records {
         match shared.events_producer.produce(record).await {

@@ -28,9 +28,9 @@ pub fn message(event: &TaskEvent, payload: Bytes, prefix: &str, group: &str) -> 
         _ => "no error text",
     });
     let (topic, offset) = (Topic::Schedule.name(prefix), event.place.version.offset());
-    let text = |name: &str, value: String| -> Header { (name.to_owned(), Some(Bytes::from(value))) };
+    let text = |name: &'static str, value: String| -> Header { (name.into(), Some(Bytes::from(value))) };
     let number =
-        |name: &str, bytes: &[u8]| -> Header { (name.to_owned(), Some(Bytes::copy_from_slice(bytes))) };
+        |name: &'static str, bytes: &[u8]| -> Header { (name.into(), Some(Bytes::copy_from_slice(bytes))) };
     let partition = i32::try_from(event.shard.0).unwrap_or(i32::MAX);
     let class = format!("dueline.{word}");
     let mut headers = vec![

@@ -141,7 +141,7 @@ fn signature(record: &Record, origin: &Origin, signing_key: &[u8; 32]) -> Hmac<S
     update_with(&mut mac, record.key.as_ref());
     update_with(&mut mac, record.value.as_ref());
     for (name, value) in record.headers.iter().filter(|header| is_read(&header.0)) {
-        mac.update(&Sha256::digest(name));
+        mac.update(&Sha256::digest(name.as_bytes()));
         update_with(&mut mac, value.as_ref());
     }
     mac
@@ -170,8 +170,8 @@ fn misrouted(detail: String) -> Rejection {
     Rejection { reason: RejectReason::Misrouted, detail }
 }
 
-fn text_header(name: &str, value: impl ToString) -> Header {
-    (name.to_owned(), Some(Bytes::from(value.to_string())))
+fn text_header(name: &'static str, value: impl ToString) -> Header {
+    (name.into(), Some(Bytes::from(value.to_string())))
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -184,7 +184,12 @@ pub fn decode_batch_progress(epoch: Epoch, data: &[u8]) -> Result<BatchProgress,
 
 /// The key column of `task_event`: `queue/id`, each percent-encoded as in the URL path.
 pub fn key_text(key: &TaskKey) -> String {
-    format!("{}/{}", percent_encode(key.queue.as_str()), percent_encode(key.id.as_str()))
+    let (queue, id) = (key.queue.as_str(), key.id.as_str());
+    let mut text = String::with_capacity(queue.len() + 1 + id.len());
+    text.extend(utf8_percent_encode(queue, RESERVED));
+    text.push('/');
+    text.extend(utf8_percent_encode(id, RESERVED));
+    text
 }
 
 /// The task of a key column. Takes only what [`key_text`] makes, so that a task has one key.
@@ -206,8 +211,13 @@ pub fn percent_encode(name: &str) -> String {
     utf8_percent_encode(name, RESERVED).to_string()
 }
 
+/// Room for most rows, so that few grow while they are written, in bytes.
+const ROW_BYTES: usize = 448;
+
 fn to_bytes<T: Serialize>(row: &T) -> Vec<u8> {
-    serde_json::to_vec(row).expect("rows have text keys and are written to memory")
+    let mut bytes = Vec::with_capacity(ROW_BYTES);
+    serde_json::to_writer(&mut bytes, row).expect("rows have text keys and are written to memory");
+    bytes
 }
 
 fn from_bytes<'a, T: Deserialize<'a>>(data: &'a [u8]) -> Result<T, String> {

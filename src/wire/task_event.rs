@@ -6,11 +6,15 @@
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
+use std::io::{self, Write as _};
+use std::ops::Range;
+
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::time::format_time;
+use super::time::{format_time, write_time};
 use crate::log::{Header, Message, Target, Topic};
 use crate::model::{Cause, Ended, TaskEvent, TaskEventKind};
 
@@ -52,43 +56,73 @@ struct Data<'a> {
     result: Option<Box<RawValue>>,
 }
 
-/// The record of a task event; `prefix` is that of the topics.
+/// Room for most records, in bytes.
+const RECORD_BYTES: usize = 704;
+
+/// The record of a task event; `prefix` is that of the topics. Its texts lie one behind the other in one piece of memory: there
+/// are several events a task.
 pub fn message(event: &TaskEvent, prefix: &str) -> Message {
-    let id = id(event);
-    let header = |name: &str, value: String| -> Header { (name.to_owned(), Some(Bytes::from(value))) };
-    let headers = vec![
-        header("ce_specversion", "1.0".to_owned()),
-        header("ce_type", format!("dueline.task.{}.v1", event.kind.word())),
-        header("ce_source", format!("/dueline/{prefix}/shards/{}", event.shard.0)),
-        header("ce_id", id),
-        header("ce_subject", event.key.id.as_str().to_owned()),
-        header("ce_time", format_time(event.at)),
-        header("ce_partitionkey", event.key.queue.as_str().to_owned()),
-        header("content-type", "application/json".to_owned()),
-    ];
-    let value = serde_json::to_vec(&data(event)).expect("texts and numbers are always JSON");
+    let mut texts = Texts(Vec::with_capacity(RECORD_BYTES));
+    let queue = texts.add(|to| to.write_all(event.key.queue.as_str().as_bytes()));
+    let kind = texts.add(|to| write!(to, "dueline.task.{}.v1", event.kind.word()));
+    let source = texts.add(|to| write!(to, "/dueline/{prefix}/shards/{}", event.shard.0));
+    let id = texts.add(|to| write!(to, "{}", id(event)));
+    let subject = texts.add(|to| to.write_all(event.key.id.as_str().as_bytes()));
+    let time = texts.add(|to| {
+        write_time(event.at, to);
+        Ok(())
+    });
+    let value = texts.add(|to| Ok(serde_json::to_writer(to, &data(event))?));
+    let bytes = Bytes::from(texts.0);
+    let header = |name: &'static str, part: Range<usize>| -> Header { (name.into(), Some(bytes.slice(part))) };
+    let fixed = |name: &'static str, value: &'static str| -> Header {
+        (name.into(), Some(Bytes::from_static(value.as_bytes())))
+    };
     Message {
         target: Target::Topic(Topic::Events),
         partition: None,
-        key: Some(Bytes::copy_from_slice(event.key.queue.as_str().as_bytes())),
-        headers,
-        value: Some(Bytes::from(value)),
+        key: Some(bytes.slice(queue.clone())),
+        headers: vec![
+            fixed("ce_specversion", "1.0"),
+            header("ce_type", kind),
+            header("ce_source", source),
+            header("ce_id", id),
+            header("ce_subject", subject),
+            header("ce_time", time),
+            header("ce_partitionkey", queue),
+            fixed("content-type", "application/json"),
+        ],
+        value: Some(bytes.slice(value)),
+    }
+}
+
+/// The texts of a record.
+struct Texts(Vec<u8>);
+
+impl Texts {
+    /// Where the text lies that `write` adds.
+    fn add(&mut self, write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> Range<usize> {
+        let start = self.0.len();
+        write(&mut self.0).expect("texts and numbers are always JSON, and are written to memory");
+        start..self.0.len()
     }
 }
 
 /// Names the event within its shard: by the schedule event, or by the fact of an owner.
-pub fn id(event: &TaskEvent) -> String {
-    let version = event.place.version.0;
-    if event.kind == TaskEventKind::Cancelled {
-        // Of a version once, whether the cancel came in time or stopped what would have followed an attempt.
-        return format!("{version}-cancelled");
-    }
-    match &event.cause {
-        Cause::Event(version, _) => format!("{}-{}", version.0, event.kind.word()),
-        Cause::Started(started) => format!("{version}-{}-{}-started", started.epoch.0, started.seq),
-        Cause::Ended(ended) => format!("{version}-{}-{}-ended", ended.epoch.0, ended.seq),
-        Cause::Closed { epoch, seq, .. } => format!("{version}-{}-{seq}-closed", epoch.0),
-    }
+pub fn id(event: &TaskEvent) -> impl fmt::Display {
+    fmt::from_fn(|f| {
+        let version = event.place.version.0;
+        if event.kind == TaskEventKind::Cancelled {
+            // Of a version once, whether the cancel came in time or stopped what would have followed an attempt.
+            return write!(f, "{version}-cancelled");
+        }
+        match &event.cause {
+            Cause::Event(version, _) => write!(f, "{}-{}", version.0, event.kind.word()),
+            Cause::Started(started) => write!(f, "{version}-{}-{}-started", started.epoch.0, started.seq),
+            Cause::Ended(ended) => write!(f, "{version}-{}-{}-ended", ended.epoch.0, ended.seq),
+            Cause::Closed { epoch, seq, .. } => write!(f, "{version}-{}-{seq}-closed", epoch.0),
+        }
+    })
 }
 
 fn data(event: &TaskEvent) -> Data<'_> {

@@ -4,6 +4,7 @@
 //! wholly understood is refused. A day is 24 hours and a week 7 days; months and years have no length here.
 
 use jiff::Timestamp;
+use jiff::fmt::temporal::DateTimePrinter;
 
 use crate::model::Wall;
 
@@ -12,6 +13,8 @@ const DURATION_BYTES_MAX: usize = 64;
 /// Most digits before and after the point of one part.
 const WHOLE_DIGITS_MAX: usize = 18;
 const FRACTION_DIGITS_MAX: usize = 9;
+/// A time of the years 0 to 9999, in bytes.
+const TIME_BYTES: usize = 24;
 const NS_PER_MS: i128 = 1_000_000;
 
 /// Why a time or duration was refused: the end of a sentence whose subject is the field.
@@ -70,8 +73,17 @@ pub fn parse_time(text: &str, round: Round) -> Result<Wall, Error> {
 
 /// A wall time in RFC 3339, UTC, with milliseconds; the ends of what a calendar can show stand for what lies beyond.
 pub fn format_time(at: Wall) -> String {
+    let mut text = Vec::with_capacity(TIME_BYTES);
+    write_time(at, &mut text);
+    String::from_utf8(text).expect("the printer writes ASCII")
+}
+
+/// Adds what [`format_time`] gives.
+pub(super) fn write_time(at: Wall, to: &mut Vec<u8>) {
+    const PRINTER: DateTimePrinter = DateTimePrinter::new().precision(Some(3));
     let end = if at.0 < 0 { Timestamp::MIN } else { Timestamp::MAX };
-    format!("{:.3}", Timestamp::from_millisecond(at.0).unwrap_or(end))
+    let at = Timestamp::from_millisecond(at.0).unwrap_or(end);
+    PRINTER.print_timestamp(&at, to).expect("a vector takes what is written to it");
 }
 
 /// `dddd-dd-ddTdd:dd:dd[.d…](Z|±dd:dd)`

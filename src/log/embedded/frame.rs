@@ -61,7 +61,7 @@ pub(super) fn decode(offset: u64, data: &[u8]) -> Option<Record> {
     let count = usize::try_from(scan.u32()?).ok().filter(|count| *count <= HEADERS_MAX)?;
     let mut headers = Vec::with_capacity(count);
     for _ in 0..count {
-        headers.push((scan.text()?, scan.maybe_bytes()?.map(Bytes::copy_from_slice)));
+        headers.push((scan.text()?.into(), scan.maybe_bytes()?.map(Bytes::copy_from_slice)));
     }
     scan.end(Record { offset, appended, key, headers, value })
 }
@@ -86,9 +86,9 @@ mod tests {
             appended: Wall(77),
             key: Some(Bytes::from_static(b"k")),
             headers: vec![
-                ("a".to_owned(), None),
-                ("a".to_owned(), Some(Bytes::new())),
-                ("b".to_owned(), Some(Bytes::from_static(b"\xff"))),
+                ("a".into(), None),
+                ("a".into(), Some(Bytes::new())),
+                ("b".into(), Some(Bytes::from_static(b"\xff"))),
             ],
             value: None,
         };

@@ -163,7 +163,7 @@ async fn what_can_never_be_written_is_refused_with_the_reason() {
     let log = log(&database(&dir)).await;
     let producer = log.producer();
     let large = "x".repeat(super::RECORD_BYTES_MAX);
-    let headers = vec![("h".to_owned(), None); super::frame::HEADERS_MAX + 1];
+    let headers = vec![("h".into(), None); super::frame::HEADERS_MAX + 1];
     for (message, reason) in [
         (schedule(SHARDS, "x"), "partitions"),
         (schedule(0, &large), "bytes"),

@@ -64,7 +64,7 @@ fn headers_at(native: *const rd::rd_kafka_headers_t) -> Vec<Header> {
             let text = CStr::from_ptr(name).to_string_lossy().into_owned();
             let bytes = (!value.is_null())
                 .then(|| Bytes::copy_from_slice(std::slice::from_raw_parts(value.cast::<u8>(), size)));
-            read.push((text, bytes));
+            read.push((text.into(), bytes));
             index += 1;
         }
     }
@@ -86,6 +86,6 @@ mod tests {
             rd::rd_kafka_headers_destroy(native);
             read
         };
-        assert_eq!(read, [("n\u{fffd}\u{fffd}".to_owned(), None)]);
+        assert_eq!(read, [("n\u{fffd}\u{fffd}".into(), None)]);
     }
 }

@@ -73,10 +73,13 @@ fn token_len(text: &str, first: u8) -> usize {
 
 fn string_ended(open: &mut [Open], token: &str, out: &mut Vec<u8>) {
     let start = out.len();
-    match serde_json::from_str::<String>(token) {
-        Ok(text) => write_text(b's', &text, out),
-        // Escapes of half a surrogate pair: JSON, but no text.
-        Err(_) => write_text(b'r', token, out),
+    match (token.get(1..token.len() - 1), token.contains('\\')) {
+        (Some(text), false) => write_text(b's', text, out),
+        _ => match serde_json::from_str::<String>(token) {
+            Ok(text) => write_text(b's', &text, out),
+            // Escapes of half a surrogate pair: JSON, but no text.
+            Err(_) => write_text(b'r', token, out),
+        },
     }
     match open.last_mut() {
         Some(Open::Object { members, key_next, .. }) if *key_next => {

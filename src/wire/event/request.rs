@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use crate::log::{Message, Target, Topic};
+use crate::log::{Header, Message, Target, Topic};
 use crate::model::Event;
 
 /// A schedule event in plain JSON.
@@ -303,11 +303,12 @@ pub fn encode(request: &Request) -> Bytes {
 
 /// The headers of a record that is a CloudEvent: intake takes two of one source and id for one, whatever their content. The type of
 /// the event is in them, and has to be taken out of its value.
-pub fn cloud_event_headers(verb: &str, source: &str, id: &str) -> Vec<(String, Option<Bytes>)> {
+pub fn cloud_event_headers(verb: &str, source: &str, id: &str) -> Vec<Header> {
     let kind = format!("dueline.task.{verb}.v1");
     let attributes = [("ce_specversion", "1.0"), ("ce_type", &kind), ("ce_source", source), ("ce_id", id)];
-    let header =
-        |(name, value): (&str, &str)| (name.to_owned(), Some(Bytes::copy_from_slice(value.as_bytes())));
+    let header = |(name, value): (&'static str, &str)| -> Header {
+        (name.into(), Some(Bytes::copy_from_slice(value.as_bytes())))
+    };
     attributes.into_iter().map(header).collect()
 }
 
@@ -316,7 +317,7 @@ pub fn cloud_event_headers(verb: &str, source: &str, id: &str) -> Vec<(String, O
 pub fn message(event: &Event, value: Bytes, traceparent: Option<&str>) -> Message {
     let queue = event.queue.as_ref().map(|queue| queue.as_str());
     let key = queue.or(event.id.as_ref().map(|id| id.as_str()));
-    let header = |text: &str| ("traceparent".to_owned(), Some(Bytes::copy_from_slice(text.as_bytes())));
+    let header = |text: &str| -> Header { ("traceparent".into(), Some(Bytes::copy_from_slice(text.as_bytes()))) };
     Message {
         target: Target::Topic(Topic::Schedule),
         partition: None,

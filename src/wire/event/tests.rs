@@ -30,7 +30,7 @@ pub(super) fn rules() -> Rules {
 
 pub(super) fn record(headers: &[(&str, &str)], value: &[u8]) -> Record {
     let header =
-        |(name, value): &(&str, &str)| ((*name).to_owned(), Some(Bytes::copy_from_slice(value.as_bytes())));
+        |(name, value): &(&str, &str)| ((*name).to_owned().into(), Some(Bytes::copy_from_slice(value.as_bytes())));
     Record {
         offset: 5,
         appended: APPENDED,
@@ -337,7 +337,7 @@ proptest! {
     fn any_header_is_read_or_refused(name: String, value in prop::option::of(prop::collection::vec(any::<u8>(), 0..20))) {
         let mut record = record(&[], br#"{"handler":"notify"}"#);
         for prefix in ["", "ce_", "dueline-origin-"] {
-            record.headers = vec![(format!("{prefix}{name}"), value.clone().map(Bytes::from))];
+            record.headers = vec![(format!("{prefix}{name}").into(), value.clone().map(Bytes::from))];
             let _ = decode(&record, &rules());
         }
     }

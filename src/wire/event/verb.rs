@@ -140,7 +140,7 @@ pub(super) fn event(envelope: Envelope<'_>, appended: Wall, rules: &Rules) -> Re
     if let Some(field) = UNSUPPORTED_FIELDS.iter().find_map(|name| fields.get(name)) {
         return Err(unsupported(&field, "is not in this version"));
     }
-    fields.only(word.fields(), format_args!("{} event", word.one()))?;
+    fields.only(word.fields(), std::fmt::from_fn(|f| write!(f, "{} event", word.one())))?;
     let queue = fields.get("queue").map(|field| field.name(QueueName::new)).transpose()?;
     let id = fields.get("id").map(|field| field.name(TaskId::new)).transpose()?;
     let reason = fields.get("reason").map(|field| field.text_up_to(TEXT_BYTES_MAX)).transpose()?;

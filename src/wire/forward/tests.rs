@@ -17,7 +17,7 @@ const ORIGIN: Origin =
 
 fn original() -> Record {
     let header =
-        |name: &str, value: &'static str| (name.to_owned(), Some(Bytes::from_static(value.as_bytes())));
+        |name: &'static str, value: &'static str| (name.into(), Some(Bytes::from_static(value.as_bytes())));
     Record {
         offset: ORIGIN.offset,
         appended: ORIGIN.appended,
@@ -27,7 +27,7 @@ fn original() -> Record {
             header("ce_type", "dueline.task.reschedule.v1"),
             header("ce_source", "/s"),
             header("ce_id", "1"),
-            ("other".to_owned(), None),
+            ("other".into(), None),
         ],
         value: Some(Bytes::from_static(br#"{"id":"t","delay":"10s"}"#)),
     }
@@ -149,7 +149,7 @@ fn a_rejected_record_is_the_original_and_why() {
     assert_eq!(message.headers[..5], original().headers);
     let added: Vec<_> = message.headers[5..]
         .iter()
-        .map(|(name, value)| (name.as_str(), std::str::from_utf8(value.as_ref().unwrap()).unwrap()))
+        .map(|(name, value)| (&**name, std::str::from_utf8(value.as_ref().unwrap()).unwrap()))
         .collect();
     let detail = "é".repeat(512);
     let expected = [
@@ -178,7 +178,7 @@ proptest! {
             shard: Shard(shard), generation: Generation(generation), offset, appended: Wall(appended),
         };
         let (key, value) = (key.map(Bytes::from), value.map(Bytes::from));
-        let record = Record { key, value, headers: vec![(header, None)], ..original() };
+        let record = Record { key, value, headers: vec![(header.into(), None)], ..original() };
         let home = at_home(forwarded(&record, &from, Shard(0), &KEY));
         prop_assert_eq!(origin(&home, &KEY).unwrap(), Some(from));
         prop_assert!(origin(&home, &[0; 32]).is_err());

@@ -31,7 +31,7 @@ fn event(kind: TaskEventKind, cause: Cause) -> TaskEvent {
 
 fn headers(message: &Message) -> Value {
     let texts = message.headers.iter().map(|(name, value)| {
-        (name.clone(), json!(String::from_utf8_lossy(value.as_deref().unwrap_or_default())))
+        (name.to_string(), json!(String::from_utf8_lossy(value.as_deref().unwrap_or_default())))
     });
     Value::Object(texts.collect())
 }
