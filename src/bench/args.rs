@@ -34,10 +34,17 @@ pub struct Args {
     /// Seconds that a steady load takes.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds: u64,
-    /// Tasks due at once that `steady`, `blocked` and `long-running` run first and do not measure: servers that just started
-    /// compile what they run.
+    /// Tasks due at once that `steady`, `blocked`, `long-running`, `herd` and `redrive` run first and do not measure: servers
+    /// that just started compile what they run.
     #[arg(long, default_value_t = 30_000, value_parser = clap::value_parser!(u64).range(0..=10_000_000))]
     warm_up: u64,
+    /// Seconds for which the raw program and then tasks due at once run first and are not measured, each, where there is a
+    /// ceiling: on servers 25, embedded 2 unless said.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    warm: Option<Duration>,
+    /// Seconds that each way of the raw program takes; with large payloads less.
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    raw: Duration,
     /// Collections that the tasks belong to, queue by queue; 0 = none.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     collections: u64,
@@ -58,8 +65,7 @@ pub struct Args {
     /// unless said, in `takeover` 60.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     lead: Option<u64>,
-    /// Seconds for which memory must not have fallen by a MiB before it is at rest; at most 5 between a warm-up and what is
-    /// measured.
+    /// Seconds for which memory must not have fallen by a MiB before it is at rest: before what is measured, and after it.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(0..=300))]
     rest: u64,
     /// Which queue each task belongs to, and what its payload holds, come of this number.
@@ -164,8 +170,8 @@ impl Scenario {
             Pipeline, Queues, Redrive, Steady, Takeover,
         };
         match self {
-            Pipeline | Http | Ingest | Herd | Pending | Queues | Payload | Forward | Handlers => true,
-            Steady | LongRunning | Redrive | Blocked | Takeover | List | Ceiling => false,
+            Pipeline | Http | Ingest | Pending | Queues | Payload | Forward | Handlers => true,
+            Herd | Steady | LongRunning | Redrive | Blocked | Takeover | List | Ceiling => false,
         }
     }
 
@@ -222,7 +228,12 @@ pub(super) struct Plan {
     pub(super) concurrency: u32,
     pub(super) rate: u64,
     pub(super) seconds: u64,
+    /// Tasks.
     pub(super) warm_up: u64,
+    /// For so long the raw program, and then tasks.
+    pub(super) warm: Duration,
+    /// For so long each way of the raw program.
+    pub(super) raw: Duration,
     pub(super) collections: u64,
     pub(super) limited: bool,
     /// Bytes; `None` = an ordinary one.
@@ -237,8 +248,16 @@ pub(super) struct Plan {
 
 /// Bytes of all payloads of a `payload` run together, at most.
 const PAYLOADS_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// A warm-up beside a ceiling, unless said.
+const WARM_SERVERS: Duration = Duration::from_secs(25);
+const WARM_EMBEDDED: Duration = Duration::from_secs(2);
 /// Tasks per second that a herd is stored with at least, unless a lead is given.
 const STORED_PER_SECOND: u64 = 10_000;
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.0..=3_600.0).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "expected seconds, 0 to 3600".to_owned())
+}
 
 impl Args {
     /// The runs asked for, in order.
@@ -259,7 +278,8 @@ impl Args {
             }
             values.push(if given.is_empty() { self.unless_said(axis) } else { given.to_vec() });
         }
-        if scenario == Scenario::Takeover && !self.place.is_servers(config) {
+        let is_servers = self.place.is_servers(config);
+        if scenario == Scenario::Takeover && !is_servers {
             return Err(
                 "takeover needs servers, --kafka and --cassandra: an embedded site has one node, and nobody \
                  takes over from it"
@@ -270,13 +290,14 @@ impl Args {
             return Err("forward needs --shards 2 or more: with one shard every record is at home".to_owned());
         }
         let first = |axis: Axis| values[axis as usize][0];
-        let base = self.plan([first(Axis::Tasks), first(Axis::Queues), first(Axis::Rate)], None);
+        let plan = |sizes, payload| self.plan(sizes, payload, is_servers);
+        let base = plan([first(Axis::Tasks), first(Axis::Queues), first(Axis::Rate)], None);
         let Some(axis) = scenario.varies() else { return Ok(vec![base]) };
         let at = |value: &u64| match axis {
-            Axis::Tasks => self.plan([*value, base.queues, base.rate], None),
-            Axis::Queues => self.plan([base.tasks, *value, base.rate], None),
-            Axis::Rate => self.plan([base.tasks, base.queues, *value], None),
-            Axis::Payload => self.plan([base.tasks, base.queues, base.rate], Some(*value)),
+            Axis::Tasks => plan([*value, base.queues, base.rate], None),
+            Axis::Queues => plan([base.tasks, *value, base.rate], None),
+            Axis::Rate => plan([base.tasks, base.queues, *value], None),
+            Axis::Payload => plan([base.tasks, base.queues, base.rate], Some(*value)),
         };
         Ok(values[axis as usize].iter().map(at).collect())
     }
@@ -301,7 +322,7 @@ impl Args {
         }
     }
 
-    fn plan(&self, [tasks, queues, rate]: [u64; 3], payload: Option<u64>) -> Plan {
+    fn plan(&self, [tasks, queues, rate]: [u64; 3], payload: Option<u64>, is_servers: bool) -> Plan {
         let scenario = self.scenario;
         let tasks = match payload {
             Some(bytes) => tasks.min(PAYLOADS_BYTES_MAX / bytes),
@@ -323,6 +344,8 @@ impl Args {
             rate,
             seconds: self.seconds,
             warm_up: self.warm_up,
+            warm: self.warm.unwrap_or(if is_servers { WARM_SERVERS } else { WARM_EMBEDDED }),
+            raw: self.raw,
             collections: self.collections,
             limited: self.limited,
             payload,
@@ -333,5 +356,33 @@ impl Args {
             seed: self.seed,
             ceiling: scenario.has_ceiling() && !self.no_ceiling,
         }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    /// The plan of a line of arguments.
+    pub(in super::super) fn plan(line: &str) -> Plan {
+        let words = std::iter::once("bench").chain(line.split_whitespace());
+        let plans = Line::parse_from(words).args.plans(None).expect("they fit");
+        plans.into_iter().next().expect("a plan")
+    }
+
+    #[test]
+    fn a_warm_up_is_longer_on_servers() {
+        let embedded = plan("pipeline").warm;
+        let servers = plan("pipeline --kafka h:1 --cassandra h:2");
+        assert!(servers.warm > embedded && servers.raw == Duration::from_secs(10), "{servers:?}");
+        assert_eq!(plan("ingest --warm 0.5 --raw 0").warm, Duration::from_millis(500));
     }
 }

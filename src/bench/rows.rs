@@ -12,7 +12,7 @@ use crate::wire::row::{encode_dead_letter, encode_event, encode_fact, encode_lat
 /// same row of a task.
 const WEIGHED_OF: u64 = 17;
 /// Columns of a row of `due` besides its data: shard, bucket, ready time, version, kind, epoch, sequence.
-const PLACE_BYTES: usize = 4 + 8 + 8 + 8 + 1 + 8 + 8;
+pub(super) const PLACE_BYTES: usize = 4 + 8 + 8 + 8 + 1 + 8 + 8;
 const TABLES: [&str; 6] = ["task_event", "due", "payload", "late", "late_queue", "dead_letter"];
 
 /// Counts of one run, told by the store of every node in it.

@@ -56,7 +56,7 @@ const ENTRIES: [(Scenario, &str, &str); 16] = [
     (Scenario::Pipeline, "--tasks 200000", "--tasks 2000"),
     (Scenario::Ingest, "--tasks 200000", "--tasks 2000"),
     (Scenario::Steady, "--rate 500,2000,5000 --seconds 60", "--rate 100,200 --seconds 1 --warm-up 500"),
-    (Scenario::Herd, "--tasks 100000,1000000", "--tasks 500,2000 --lead 4"),
+    (Scenario::Herd, "--tasks 100000,1000000", "--tasks 500,2000 --lead 4 --warm-up 500"),
     (Scenario::Pending, "--tasks 100000,1000000,10000000", "--tasks 500,2000 --rate 100 --seconds 1"),
     (Scenario::Queues, "--queues 10,10000,1000000 --tasks 1000000", "--queues 10,1000 --tasks 2000"),
     (Scenario::Blocked, "--tasks 1000000 --seconds 60", "--tasks 2000 --rate 100 --seconds 1 --warm-up 500"),
@@ -66,11 +66,11 @@ const ENTRIES: [(Scenario, &str, &str); 16] = [
     (Scenario::Handlers, "--tasks 200000", "--tasks 2000"),
     (Scenario::LongRunning, "--open 10000 --seconds 60", "--open 200 --rate 100 --seconds 1 --warm-up 500"),
     (Scenario::Http, "--tasks 50000", "--tasks 1000"),
-    (Scenario::Redrive, "--tasks 100000", "--tasks 1000"),
+    (Scenario::Redrive, "--tasks 100000", "--tasks 1000 --warm-up 500"),
     (Scenario::List, "--tasks 1000000", "--tasks 2000"),
 ];
 /// Of every command of a quick suite.
-const QUICK: &str = "--rest 0 --shards 8";
+const QUICK: &str = "--rest 0 --shards 8 --warm 0.2 --raw 0.2";
 
 /// What there is to show of a suite.
 struct Suite {

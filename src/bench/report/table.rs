@@ -29,7 +29,10 @@ impl Report {
         for raw in &self.raw {
             let over =
                 if raw.spread_s == 0 { "one bucket".to_owned() } else { format!("{} s", raw.spread_s) };
-            add("  raw", Some(format!("{:>10.1}/s  {over}, {}", raw.tasks_per_second, raw.way)));
+            let again = if raw.is_again { ", once more" } else { "" };
+            let (rate, seconds, bytes) = (raw.tasks_per_second, raw.seconds, raw.bytes_per_task);
+            let ran = format!("{rate:>10.1}/s  {over}, {}{again}: {seconds:.1} s, {bytes:.0} bytes", raw.way);
+            add("  raw", Some(ran));
         }
         add("lateness ms", (self.lateness_ms.max > 0.0).then(|| percentiles(self.lateness_ms)));
         add("  not blocked", self.lateness_before_ms.map(percentiles));
