@@ -1,10 +1,15 @@
 //! What a run is asked for on the command line, and the plan of each run that comes of it.
 
+mod scenario;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::config::Config;
 use crate::model::limits::PAYLOAD_BYTES_MAX;
+
+use scenario::Axis;
+pub use scenario::Scenario;
 
 /// What to measure, and where.
 #[derive(Clone, Debug, clap::Args)]
@@ -71,6 +76,9 @@ pub struct Args {
     /// Which queue each task belongs to, and what its payload holds, come of this number.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Which of several values this process runs.
+    #[arg(long, hide = true)]
+    nth: Option<usize>,
     /// Leaves the raw ceiling out.
     #[arg(long)]
     no_ceiling: bool,
@@ -95,125 +103,6 @@ impl Place {
     pub(super) fn is_servers(&self, config: Option<&Config>) -> bool {
         self.kafka.is_some()
             || (self.embedded.is_none() && config.is_some_and(|config| config.kafka.brokers.is_some()))
-    }
-}
-
-/// The scenarios.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Scenario {
-    /// Tasks due now: schedule, run, done.
-    Pipeline,
-    /// The same with an HTTP callback instead of a handler in this process.
-    Http,
-    /// Tasks due in an hour and later: schedule until they are stored.
-    Ingest,
-    /// Tasks at a steady rate, due two seconds ahead: lateness.
-    Steady,
-    /// Tasks that are all stored before the same instant at which they are due: drained per second, in order per queue.
-    Herd,
-    /// Pending tasks beyond the look-ahead: ingest, lateness of a steady load beside them, memory, restart until a first run.
-    Pending,
-    /// `pipeline` at several numbers of queues.
-    Queues,
-    /// `pipeline` with payloads of several sizes, of at most 256 MiB together.
-    Payload,
-    /// `pipeline` with every record on a partition that is not its home: each is forwarded.
-    Forward,
-    /// `pipeline` over many handlers.
-    Handlers,
-    /// `steady` beside attempts that stay open all the while.
-    LongRunning,
-    /// Tasks that died: from the batch that redrives them all until they are done.
-    Redrive,
-    /// `steady` twice: as it is, and with `--tasks` tasks behind the head of one queue that waits at a gate.
-    Blocked,
-    /// A second node comes, the first stops in order, a third is lost: time until all shards run again. On servers.
-    Takeover,
-    /// The 50 newest and the 50 oldest tasks of one queue, over HTTP, with `--tasks` tasks of it in the store.
-    List,
-    /// The raw program alone: due over an hour, and all in one bucket; each way of batching.
-    Ceiling,
-}
-
-impl Scenario {
-    /// The word used in reports.
-    pub fn word(self) -> &'static str {
-        match self {
-            Scenario::Pipeline => "pipeline",
-            Scenario::Http => "http",
-            Scenario::Ingest => "ingest",
-            Scenario::Steady => "steady",
-            Scenario::Herd => "herd",
-            Scenario::Pending => "pending",
-            Scenario::Queues => "queues",
-            Scenario::Payload => "payload",
-            Scenario::Forward => "forward",
-            Scenario::Handlers => "handlers",
-            Scenario::LongRunning => "long-running",
-            Scenario::Redrive => "redrive",
-            Scenario::Blocked => "blocked",
-            Scenario::Takeover => "takeover",
-            Scenario::List => "list",
-            Scenario::Ceiling => "ceiling",
-        }
-    }
-
-    /// Whether tasks are due far ahead, over an hour.
-    pub(super) fn is_far(self) -> bool {
-        matches!(self, Scenario::Ingest | Scenario::Pending | Scenario::List)
-    }
-
-    /// Whether what is measured is tasks per second, which a raw program also has.
-    pub(super) fn has_ceiling(self) -> bool {
-        use Scenario::{
-            Blocked, Ceiling, Forward, Handlers, Herd, Http, Ingest, List, LongRunning, Payload, Pending,
-            Pipeline, Queues, Redrive, Steady, Takeover,
-        };
-        match self {
-            Pipeline | Http | Ingest | Pending | Queues | Payload | Forward | Handlers => true,
-            Herd | Steady | LongRunning | Redrive | Blocked | Takeover | List | Ceiling => false,
-        }
-    }
-
-    /// What it may be run with several values of.
-    fn varies(self) -> Option<Axis> {
-        match self {
-            Scenario::Pending | Scenario::Herd | Scenario::Blocked | Scenario::Takeover => Some(Axis::Tasks),
-            Scenario::Queues => Some(Axis::Queues),
-            Scenario::Steady => Some(Axis::Rate),
-            Scenario::Payload => Some(Axis::Payload),
-            _ => None,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Axis {
-    Tasks,
-    Queues,
-    Rate,
-    Payload,
-}
-
-impl Axis {
-    const ALL: [Axis; 4] = [Axis::Tasks, Axis::Queues, Axis::Rate, Axis::Payload];
-
-    fn flag(self) -> &'static str {
-        match self {
-            Axis::Tasks => "--tasks",
-            Axis::Queues => "--queues",
-            Axis::Rate => "--rate",
-            Axis::Payload => "--payload",
-        }
-    }
-
-    fn scenarios(self) -> &'static str {
-        match self {
-            Axis::Tasks => "pending, herd, blocked and takeover",
-            Axis::Queues => "queues",
-            Axis::Rate => "steady",
-            Axis::Payload => "payload",
-        }
     }
 }
 
@@ -260,6 +149,26 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 impl Args {
+    /// How many runs are asked for, when that is more than this process is to make.
+    ///
+    /// # Errors
+    /// What does not fit the scenario, by name.
+    pub fn several(&self, config: Option<&Config>) -> Result<Option<usize>, String> {
+        let count = self.plans(config)?.len();
+        Ok((count > 1 && self.nth.is_none()).then_some(count))
+    }
+
+    /// Whether this process makes one run of several.
+    pub fn is_nth(&self) -> bool {
+        self.nth.is_some()
+    }
+
+    /// The run of this process.
+    pub(super) fn plan(&self, config: Option<&Config>) -> Result<Plan, String> {
+        let plans = self.plans(config)?.into_iter();
+        plans.skip(self.nth.unwrap_or(0)).next().ok_or_else(|| "--nth is beyond the last run".to_owned())
+    }
+
     /// The runs asked for, in order.
     ///
     /// # Errors
@@ -290,7 +199,7 @@ impl Args {
             return Err("forward needs --shards 2 or more: with one shard every record is at home".to_owned());
         }
         let first = |axis: Axis| values[axis as usize][0];
-        let plan = |sizes, payload| self.plan(sizes, payload, is_servers);
+        let plan = |sizes, payload| self.plan_of(sizes, payload, is_servers);
         let base = plan([first(Axis::Tasks), first(Axis::Queues), first(Axis::Rate)], None);
         let Some(axis) = scenario.varies() else { return Ok(vec![base]) };
         let at = |value: &u64| match axis {
@@ -322,7 +231,7 @@ impl Args {
         }
     }
 
-    fn plan(&self, [tasks, queues, rate]: [u64; 3], payload: Option<u64>, is_servers: bool) -> Plan {
+    fn plan_of(&self, [tasks, queues, rate]: [u64; 3], payload: Option<u64>, is_servers: bool) -> Plan {
         let scenario = self.scenario;
         let tasks = match payload {
             Some(bytes) => tasks.min(PAYLOADS_BYTES_MAX / bytes),

@@ -63,6 +63,9 @@ pub struct Report {
     /// Attempts that were open all the while, in `long-running`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open_attempts: Option<u64>,
+    /// Tasks that waited behind one head, in `blocked`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tasks_behind: Option<u64>,
     /// A stop and a start on what was stored, in `pending`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restart: Option<Restart>,
@@ -180,11 +183,19 @@ pub struct Takeover {
 
 /// Order of calls within queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Order {
     /// Calls after one that stands behind them in their queue: must be 0.
     pub out_of_order: u64,
+    /// Calls that began before the one before them in their queue had ended: must be 0.
+    pub overlapped: u64,
     /// Calls of a task that was called before.
     pub repeated: u64,
+}
+
+/// The commit that this was built from, where that was said, or the version.
+pub(super) fn commit() -> &'static str {
+    option_env!("DUELINE_COMMIT").unwrap_or(env!("CARGO_PKG_VERSION"))
 }
 
 impl Report {
@@ -199,7 +210,7 @@ impl Report {
         self.payload_bytes = plan.payload;
         self.handlers = plan.handlers;
         self.seed = plan.seed;
-        self.commit = option_env!("DUELINE_COMMIT").unwrap_or(env!("CARGO_PKG_VERSION")).to_owned();
+        commit().clone_into(&mut self.commit);
         self.machine = machine();
         self
     }

@@ -23,7 +23,7 @@ use super::ceiling::Program;
 use super::event::{HOLD, SINK};
 use super::measure::{Usage, forget_peak, rss_peak_mb};
 use super::report::Report;
-use super::rows::Rows;
+use super::rows::{Rows, Written};
 use super::samples::Sampler;
 use super::seen::{Seen, wall_ms};
 use super::sink::Sink;
@@ -61,6 +61,8 @@ pub(super) struct Bench<'a> {
 pub(super) struct Span {
     usage: Usage,
     sampler: Sampler,
+    /// Requests to the store before.
+    requests: Option<u64>,
 }
 
 impl Span {
@@ -122,9 +124,9 @@ impl<'a> Bench<'a> {
         for name in &names {
             let seen = self.seen.clone();
             builder = builder.handler(name, move |context: Context| {
-                seen.note(&context);
-                let fails = seen.fails();
+                let (inside, fails) = (seen.note(&context), seen.fails());
                 async move {
+                    let _inside = inside;
                     if fails { Err(Failure::Fatal("as it is to".to_owned())) } else { Ok(Done::Succeeded) }
                 }
             });
@@ -153,14 +155,17 @@ impl<'a> Bench<'a> {
         self.rows.forget();
         forget_peak()?;
         let sampler = Sampler::start(self.seen.clone(), self.rows.clone())?;
-        Ok(Span { sampler, usage: Usage::now() })
+        Ok(Span { sampler, requests: self.node().store().requests(), usage: Usage::now() })
     }
 
     /// What is measured ends here: the report is told what its tasks took.
     pub(super) fn end(&self, span: Span, report: Report) -> Report {
         let each = report.tasks.max(1) as f64;
         let cpu_us_per_task = Some(span.usage.cpu_us() / each);
-        let (samples, written_per_task) = (span.sampler.stop(), self.rows.per_task(report.tasks));
+        let now = self.node().store().requests();
+        let requests = now.zip(span.requests).map(|(now, before)| now.saturating_sub(before) as f64 / each);
+        let written_per_task = Written { requests, ..self.rows.per_task(report.tasks) };
+        let samples = span.sampler.stop();
         let by_part = samples.cpu_seconds().into_iter();
         let cpu_us_per_task_by_part = by_part.map(|(part, seconds)| (part, seconds * 1e6 / each)).collect();
         let rss_peak_mb = rss_peak_mb();
@@ -228,17 +233,21 @@ impl<'a> Bench<'a> {
         self.until(what, calls, || self.seen.calls()).await
     }
 
-    /// Until these nodes run every shard.
+    /// Until every shard is run by exactly one of these nodes.
     pub(super) async fn until_running(&self, nodes: &[&Node]) -> anyhow::Result<()> {
-        let shards = u64::from(self.plan.shards);
-        let all = || async move {
-            let mut all = 0;
+        let shards = self.plan.shards as usize;
+        let by_one = || async move {
+            let mut runners = vec![0; shards];
             for node in nodes {
-                all += running(node).await;
+                for shard in node.service().shards() {
+                    let now = node.service().clock().now().boot;
+                    let view = node.service().ask(shard, move |engine| engine.shard_view(now)).await;
+                    runners[shard.0 as usize] += u32::from(view.is_some_and(|view| view.phase == "running"));
+                }
             }
-            all
+            runners.into_iter().filter(|runners| *runners == 1).count() as u64
         };
-        self.until_async("start", shards, all).await
+        self.until_async("start", shards as u64, by_one).await
     }
 
     /// Until this node runs a shard.

@@ -107,10 +107,12 @@ fn order(bench: &Bench<'_>) -> anyhow::Result<Option<Order>> {
     if cannot_be_told || bench.seen.calls_ever() == 0 {
         return Ok(None);
     }
-    let (out_of_order, repeated) = bench.seen.disorder();
+    let order = bench.seen.order();
+    let Order { out_of_order, overlapped, .. } = order;
     anyhow::ensure!(
-        out_of_order == 0,
-        "{out_of_order} tasks ran after one that stands behind them in their queue: that must never be"
+        out_of_order + overlapped == 0,
+        "{out_of_order} tasks ran after one that stands behind them in their queue, and {overlapped} began before the one \
+         before them had ended: that must never be"
     );
-    Ok(Some(Order { out_of_order, repeated }))
+    Ok(Some(order))
 }

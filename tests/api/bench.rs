@@ -27,7 +27,9 @@ fn report(args: &str, tasks: impl Into<Option<u64>>) -> Value {
     assert_eq!(report["tasks"].as_u64(), wanted, "{args}: {report}");
     assert!(report["tasks_per_second"].as_f64().is_some_and(|rate| rate > 0.0), "{args}: {report}");
     assert!(report["rss_mb"].as_f64().is_some_and(|mb| mb > 0.0), "{args}: {report}");
-    assert_eq!(report["order"]["out_of_order"].as_u64().unwrap_or(0), 0, "{args}: {report}");
+    for disorder in ["out_of_order", "overlapped"] {
+        assert_eq!(report["order"][disorder].as_u64().unwrap_or(0), 0, "{args}: {report}");
+    }
     let page = std::fs::read_to_string(dir.path().join("page.html")).expect("a page");
     assert!(page.contains(&format!("dueline bench {scenario} on embedded")), "{args}: {page}");
     assert!(page.contains("<svg") && page.ends_with("</body></html>\n"), "{args}: {page}");
@@ -99,6 +101,8 @@ fn steady_loads_tell_lateness_of_every_task() {
         assert!(report["lateness_ms"]["max"].as_f64().is_some_and(|max| max > 0.1), "{args}: {report}");
         let opened = args.starts_with("long-running").then_some(50);
         assert_eq!(report["open_attempts"].as_u64(), opened, "{args}: {report}");
+        let behind = args.starts_with("blocked").then_some(500);
+        assert_eq!(report["tasks_behind"].as_u64(), behind, "{args}: {report}");
         let before = report["lateness_before_ms"]["max"].as_f64();
         assert_eq!(before.is_some(), args.starts_with("blocked"), "{args}: {report}");
     }
@@ -190,6 +194,22 @@ fn a_suite_writes_an_index_and_goes_on_where_it_was() {
         assert_eq!(report["scenario"], name);
         assert!(file(&format!("{name}.html")).contains("<svg"), "{name}");
     }
+    // A process for each rate, and one report of both.
+    let ran = suite(&["--only", "steady", "--resume"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let joined: Value = serde_json::from_str(&file("steady.json")).expect("JSON");
+    let rates: Vec<u64> =
+        joined["runs"].as_array().expect("runs").iter().filter_map(|run| run["rate"].as_u64()).collect();
+    assert_eq!(rates, [100, 200], "{joined}");
+    for name in ["steady-100", "steady-200"] {
+        let one: Value = serde_json::from_str(&file(&format!("{name}.json"))).expect("JSON");
+        assert!(one["runs"].is_null(), "{one}");
+        assert!(file(&format!("{name}.command")).starts_with("bench steady --rate"), "{name}");
+    }
+    let elsewhere = file("ceiling.command").replace("Some", "None");
+    std::fs::write(Path::new(&out).join("ceiling.command"), elsewhere).expect("a file");
+    let ran = suite(&["--only", "ceiling", "--resume"]);
+    assert!(ran.code == 0 && !ran.err.contains("has a result"), "that of another place does not do: {ran:?}");
     let refused = suite(&["--only", "takeover", "--resume"]);
     assert!(refused.code == 2 && refused.err.contains("takeover needs servers"), "{refused:?}");
 }

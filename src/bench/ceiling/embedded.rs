@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::model::{
-    Decision, Ended, Epoch, EventRow, Fact, FactRow, Outcome, Place, QueueName, Row, Shard, Started,
+    Current, Decision, Ended, Epoch, EventRow, Fact, FactRow, Outcome, Place, QueueName, Row, Shard, Started,
     TaskContent, TaskId, TaskKey, Version, Wall,
 };
 use crate::store::Store;
@@ -49,17 +49,18 @@ fn rows_of(task: u64, load: &Load, content: Arc<TaskContent>) -> anyhow::Result<
     let place = Place { ready_at: at, version };
     let queue = QueueName::new(&format!("raw-{}", task % QUEUES))?;
     let key = TaskKey { queue, id: TaskId::new(&format!("t-{task}"))? };
+    let content_hash = hash(load.plan.seed, task);
     let event = EventRow {
         key: key.clone(),
         version,
         epoch: Epoch(1),
         shard,
         verb: "schedule".into(),
-        content_hash: hash(load.plan.seed, task),
+        content_hash,
         event_id_hash: None,
         appended: at,
         decision: Decision::Scheduled,
-        current: None,
+        current: Some(Current { place, due_at: at, content_hash, appended: at, cancelled: false }),
         cancel_remembered: None,
         reason: None,
     };

@@ -66,7 +66,7 @@ fn task(load: &Load, number: u64, handler: HandlerName) -> Task {
     let (shard, deadline, ended) = (drawn(4) % 64, at + 30_000, at + (drawn(5) % 1_000) as i64);
     Task {
         event: format!(
-            r#"{{"shard":{shard},"verb":"schedule","hash":"{hash}","appended":{appended},"decision":"scheduled"}}"#
+            r#"{{"shard":{shard},"verb":"schedule","hash":"{hash}","appended":{appended},"decision":"scheduled","current":{{"ready_at":{due_at},"version":{number},"due_at":{due_at},"hash":"{hash}","appended":{appended}}}}}"#
         ),
         task: format!(
             r#"{{"queue":"q-{queue}","id":"t-{number}","due_at":{due_at},"appended":{appended},"handler":"{NOOP}","payload":{payload},"priority":5}}"#
@@ -80,8 +80,8 @@ fn task(load: &Load, number: u64, handler: HandlerName) -> Task {
 #[cfg(test)]
 mod tests {
     use crate::model::{
-        Decision, Ended, Epoch, EventRow, Fact, Outcome, QueueName, Shard, Started, TaskId, TaskKey, Version,
-        Wall,
+        Current, Decision, Ended, Epoch, EventRow, Fact, Outcome, Place, QueueName, Shard, Started, TaskId,
+        TaskKey, Version, Wall,
     };
     use crate::wire::row::{encode_event, encode_fact};
 
@@ -105,7 +105,13 @@ mod tests {
             event_id_hash: None,
             appended: at,
             decision: Decision::Scheduled,
-            current: None,
+            current: Some(Current {
+                place: Place { ready_at: at, version: Version(number) },
+                due_at: at,
+                content_hash: [7; 16],
+                appended: at,
+                cancelled: false,
+            }),
             cancel_remembered: None,
             reason: None,
         };

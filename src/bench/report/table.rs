@@ -23,6 +23,7 @@ impl Report {
         add("payload bytes", self.payload_bytes.map(|bytes| bytes.to_string()));
         add("handlers", (self.handlers > 1).then(|| self.handlers.to_string()));
         add("open attempts", self.open_attempts.map(|open| open.to_string()));
+        add("behind a head", self.tasks_behind.map(|tasks| tasks.to_string()));
         add("persisted/s", self.persisted_per_second.map(number));
         add("raw ceiling/s", self.ceiling_tasks_per_second.map(number));
         add("ratio", self.ratio_to_ceiling.map(|ratio| format!("{ratio:.3}")));
@@ -71,8 +72,9 @@ impl Report {
         add(
             "bytes/task",
             (written.bytes > 0.0)
-                .then(|| format!("{:.0} in {:.3} requests", written.bytes, written.requests)),
+                .then(|| format!("{:.0} in {:.3} calls of the store", written.bytes, written.calls)),
         );
+        add("requests/task", written.requests.map(|requests| format!("{requests:.3}")));
         let (at_rest, above) = (self.rss_mb.unwrap_or_default(), self.rss_above_idle_mb.unwrap_or_default());
         let memory = format!("{at_rest:.0} ({above:+.0} above idle, peak {:.0})", self.rss_peak_mb);
         add("memory MiB", Some(memory));

@@ -22,5 +22,12 @@ pub(super) async fn blocked(bench: &Bench<'_>) -> anyhow::Result<Report> {
     bench.until_stored(stored).await?;
     bench.pause().await;
     let after = steady::steady(bench).await?;
-    Ok(Report { lateness_before_ms: Some(before.lateness_ms), ..after })
+    let called = bench.seen.calls();
+    anyhow::ensure!(
+        called == after.tasks,
+        "{called} calls for {} tasks: some came through the gate",
+        after.tasks
+    );
+    let (lateness_before_ms, tasks_behind) = (Some(before.lateness_ms), Some(plan.tasks));
+    Ok(Report { lateness_before_ms, tasks_behind, ..after })
 }

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use super::super::measure::settled_rss_mb;
 use super::super::report::{Report, Restart};
 use super::super::rig::Bench;
-use super::super::seen::wall_ms;
+use super::super::seen::{wall_ms, wall_us};
 use super::{burst, steady};
 
 /// How far ahead the task is due that a restarted node runs first: enough to have it stored and the node stopped.
@@ -40,13 +40,13 @@ async fn restart(bench: &mut Bench<'_>) -> anyhow::Result<Restart> {
     anyhow::ensure!(bench.seen.calls() == 0, "the node took longer than {FIRST_DUE_MS} ms to stop");
     let left = due - wall_ms();
     tokio::time::sleep(Duration::from_millis(u64::try_from(left).unwrap_or(0))).await;
-    let start = Instant::now();
+    let (start, start_us) = (Instant::now(), wall_us());
     let node = bench.builder("bench")?.start().await.context("the node, started anew")?;
     bench.replace(node);
     let since = || start.elapsed().as_secs_f64() * 1e3;
     let first = async {
         bench.until_called("first run", 1).await?;
-        anyhow::Ok(since())
+        anyhow::Ok((bench.seen.last_us() - start_us) as f64 / 1e3)
     };
     let nodes = [bench.node()];
     let running = async {

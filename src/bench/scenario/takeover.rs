@@ -40,8 +40,14 @@ pub(super) async fn takeover(bench: &mut Bench<'_>) -> anyhow::Result<Report> {
     bench.until_running(&[bench.node()]).await?;
     let lost_ms = ms(start);
     let left = due - wall_ms();
+    anyhow::ensure!(
+        left > 0,
+        "the tasks were due {} ms before the last takeover was over, and wait for it: give --lead more than {} seconds",
+        -left,
+        lead.as_secs()
+    );
     bench.bar.set_message("due soon");
-    tokio::time::sleep(Duration::from_millis(u64::try_from(left).unwrap_or(0))).await;
+    tokio::time::sleep(Duration::from_millis(left.unsigned_abs())).await;
     bench.until_called("run", tasks).await?;
     bench.until_empty().await?;
     let drained = (bench.seen.last_us() - due * 1_000).max(1) as f64 / 1e6;
