@@ -36,20 +36,45 @@ pub enum Error {
     Run(#[from] anyhow::Error),
 }
 
-/// Runs a scenario, once for each value of what it is run with several values of; progress goes to stderr. Limits, and how
-/// servers are reached, come from `config` when there is one.
+/// Runs a scenario with one value of everything; progress goes to stderr. Limits, and how servers are reached, come from
+/// `config` when there is one.
 ///
 /// # Errors
 /// The arguments do not fit the scenario, a server does not answer, or tasks do not finish in time.
 pub async fn run(args: &Args, config: Option<crate::config::Config>) -> Result<Report, Error> {
-    let plans = args.plans(config.as_ref()).map_err(Error::Usage)?;
-    let mut runs = Vec::new();
-    for plan in &plans {
-        let site = site::Site::open(plan, config.clone()).await?;
-        let measured = scenario::run(plan, &site).await;
-        let site_closed = site.close().await;
-        runs.push(measured?);
-        site_closed?;
+    let plan = args.plan(config.as_ref()).map_err(Error::Usage)?;
+    let site = site::Site::open(&plan, config).await?;
+    let measured = scenario::run(&plan, &site).await;
+    let closed = site.close().await;
+    let report = measured?;
+    closed?;
+    Ok(report)
+}
+
+/// Runs this program with its own arguments once for each of `count` values, each in a process of its own, so that none
+/// inherits the memory of another. Those that ended are one report; of the others it is said why they failed.
+///
+/// # Errors
+/// None of them ended.
+pub fn each(
+    program: &std::path::Path,
+    args: Vec<std::ffi::OsString>,
+    count: usize,
+) -> anyhow::Result<(Report, Option<anyhow::Error>)> {
+    let (mut runs, mut failed) = (Vec::new(), None);
+    for nth in 0..count {
+        let mut command = std::process::Command::new(program);
+        command.args(&args).arg("--nth").arg(nth.to_string());
+        let printed = suite::process::printed(command, program);
+        match printed.and_then(|printed| Ok(serde_json::from_slice::<Report>(&printed)?)) {
+            Ok(report) => runs.push(report),
+            Err(error) => {
+                failed = Some(failed.unwrap_or(error.context(format!("run {} of {count}", nth + 1))))
+            }
+        }
     }
-    Ok(Report::of_all(runs))
+    match failed {
+        Some(error) if runs.is_empty() => Err(error),
+        failed => Ok((Report::of_all(runs), failed)),
+    }
 }

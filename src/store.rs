@@ -125,6 +125,11 @@ pub struct Instance {
 
 /// The store.
 pub trait Store: Send + Sync + 'static {
+    /// Requests made to servers so far, those that a driver repeats by itself counted once; `None` where there are none.
+    fn requests(&self) -> Option<u64> {
+        None
+    }
+
     /// The `cluster` row; written with `wanted` when there is none.
     ///
     /// # Errors

@@ -1,10 +1,15 @@
 //! What a run is asked for on the command line, and the plan of each run that comes of it.
 
+mod scenario;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::config::Config;
 use crate::model::limits::PAYLOAD_BYTES_MAX;
+
+use scenario::Axis;
+pub use scenario::Scenario;
 
 /// What to measure, and where.
 #[derive(Clone, Debug, clap::Args)]
@@ -34,10 +39,17 @@ pub struct Args {
     /// Seconds that a steady load takes.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds: u64,
-    /// Tasks due at once that `steady`, `blocked` and `long-running` run first and do not measure: servers that just started
-    /// compile what they run.
+    /// Tasks due at once that `steady`, `blocked`, `long-running`, `herd` and `redrive` run first and do not measure: servers
+    /// that just started compile what they run.
     #[arg(long, default_value_t = 30_000, value_parser = clap::value_parser!(u64).range(0..=10_000_000))]
     warm_up: u64,
+    /// Seconds for which the raw program and then tasks due at once run first and are not measured, each, where there is a
+    /// ceiling: on servers 25, embedded 2 unless said.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    warm: Option<Duration>,
+    /// Seconds that each way of the raw program takes; with large payloads less.
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    raw: Duration,
     /// Collections that the tasks belong to, queue by queue; 0 = none.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     collections: u64,
@@ -58,13 +70,15 @@ pub struct Args {
     /// unless said, in `takeover` 60.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     lead: Option<u64>,
-    /// Seconds for which memory must not have fallen by a MiB before it is at rest; at most 5 between a warm-up and what is
-    /// measured.
+    /// Seconds for which memory must not have fallen by a MiB before it is at rest: before what is measured, and after it.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(0..=300))]
     rest: u64,
     /// Which queue each task belongs to, and what its payload holds, come of this number.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Which of several values this process runs.
+    #[arg(long, hide = true)]
+    nth: Option<usize>,
     /// Leaves the raw ceiling out.
     #[arg(long)]
     no_ceiling: bool,
@@ -92,125 +106,6 @@ impl Place {
     }
 }
 
-/// The scenarios.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Scenario {
-    /// Tasks due now: schedule, run, done.
-    Pipeline,
-    /// The same with an HTTP callback instead of a handler in this process.
-    Http,
-    /// Tasks due in an hour and later: schedule until they are stored.
-    Ingest,
-    /// Tasks at a steady rate, due two seconds ahead: lateness.
-    Steady,
-    /// Tasks that are all stored before the same instant at which they are due: drained per second, in order per queue.
-    Herd,
-    /// Pending tasks beyond the look-ahead: ingest, lateness of a steady load beside them, memory, restart until a first run.
-    Pending,
-    /// `pipeline` at several numbers of queues.
-    Queues,
-    /// `pipeline` with payloads of several sizes, of at most 256 MiB together.
-    Payload,
-    /// `pipeline` with every record on a partition that is not its home: each is forwarded.
-    Forward,
-    /// `pipeline` over many handlers.
-    Handlers,
-    /// `steady` beside attempts that stay open all the while.
-    LongRunning,
-    /// Tasks that died: from the batch that redrives them all until they are done.
-    Redrive,
-    /// `steady` twice: as it is, and with `--tasks` tasks behind the head of one queue that waits at a gate.
-    Blocked,
-    /// A second node comes, the first stops in order, a third is lost: time until all shards run again. On servers.
-    Takeover,
-    /// The 50 newest and the 50 oldest tasks of one queue, over HTTP, with `--tasks` tasks of it in the store.
-    List,
-    /// The raw program alone: due over an hour, and all in one bucket; each way of batching.
-    Ceiling,
-}
-
-impl Scenario {
-    /// The word used in reports.
-    pub fn word(self) -> &'static str {
-        match self {
-            Scenario::Pipeline => "pipeline",
-            Scenario::Http => "http",
-            Scenario::Ingest => "ingest",
-            Scenario::Steady => "steady",
-            Scenario::Herd => "herd",
-            Scenario::Pending => "pending",
-            Scenario::Queues => "queues",
-            Scenario::Payload => "payload",
-            Scenario::Forward => "forward",
-            Scenario::Handlers => "handlers",
-            Scenario::LongRunning => "long-running",
-            Scenario::Redrive => "redrive",
-            Scenario::Blocked => "blocked",
-            Scenario::Takeover => "takeover",
-            Scenario::List => "list",
-            Scenario::Ceiling => "ceiling",
-        }
-    }
-
-    /// Whether tasks are due far ahead, over an hour.
-    pub(super) fn is_far(self) -> bool {
-        matches!(self, Scenario::Ingest | Scenario::Pending | Scenario::List)
-    }
-
-    /// Whether what is measured is tasks per second, which a raw program also has.
-    pub(super) fn has_ceiling(self) -> bool {
-        use Scenario::{
-            Blocked, Ceiling, Forward, Handlers, Herd, Http, Ingest, List, LongRunning, Payload, Pending,
-            Pipeline, Queues, Redrive, Steady, Takeover,
-        };
-        match self {
-            Pipeline | Http | Ingest | Herd | Pending | Queues | Payload | Forward | Handlers => true,
-            Steady | LongRunning | Redrive | Blocked | Takeover | List | Ceiling => false,
-        }
-    }
-
-    /// What it may be run with several values of.
-    fn varies(self) -> Option<Axis> {
-        match self {
-            Scenario::Pending | Scenario::Herd | Scenario::Blocked | Scenario::Takeover => Some(Axis::Tasks),
-            Scenario::Queues => Some(Axis::Queues),
-            Scenario::Steady => Some(Axis::Rate),
-            Scenario::Payload => Some(Axis::Payload),
-            _ => None,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Axis {
-    Tasks,
-    Queues,
-    Rate,
-    Payload,
-}
-
-impl Axis {
-    const ALL: [Axis; 4] = [Axis::Tasks, Axis::Queues, Axis::Rate, Axis::Payload];
-
-    fn flag(self) -> &'static str {
-        match self {
-            Axis::Tasks => "--tasks",
-            Axis::Queues => "--queues",
-            Axis::Rate => "--rate",
-            Axis::Payload => "--payload",
-        }
-    }
-
-    fn scenarios(self) -> &'static str {
-        match self {
-            Axis::Tasks => "pending, herd, blocked and takeover",
-            Axis::Queues => "queues",
-            Axis::Rate => "steady",
-            Axis::Payload => "payload",
-        }
-    }
-}
-
 /// One run, with one value of everything.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
@@ -222,7 +117,12 @@ pub(super) struct Plan {
     pub(super) concurrency: u32,
     pub(super) rate: u64,
     pub(super) seconds: u64,
+    /// Tasks.
     pub(super) warm_up: u64,
+    /// For so long the raw program, and then tasks.
+    pub(super) warm: Duration,
+    /// For so long each way of the raw program.
+    pub(super) raw: Duration,
     pub(super) collections: u64,
     pub(super) limited: bool,
     /// Bytes; `None` = an ordinary one.
@@ -237,10 +137,38 @@ pub(super) struct Plan {
 
 /// Bytes of all payloads of a `payload` run together, at most.
 const PAYLOADS_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// A warm-up beside a ceiling, unless said.
+const WARM_SERVERS: Duration = Duration::from_secs(25);
+const WARM_EMBEDDED: Duration = Duration::from_secs(2);
 /// Tasks per second that a herd is stored with at least, unless a lead is given.
 const STORED_PER_SECOND: u64 = 10_000;
 
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.0..=3_600.0).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "expected seconds, 0 to 3600".to_owned())
+}
+
 impl Args {
+    /// How many runs are asked for, when that is more than this process is to make.
+    ///
+    /// # Errors
+    /// What does not fit the scenario, by name.
+    pub fn several(&self, config: Option<&Config>) -> Result<Option<usize>, String> {
+        let count = self.plans(config)?.len();
+        Ok((count > 1 && self.nth.is_none()).then_some(count))
+    }
+
+    /// Whether this process makes one run of several.
+    pub fn is_nth(&self) -> bool {
+        self.nth.is_some()
+    }
+
+    /// The run of this process.
+    pub(super) fn plan(&self, config: Option<&Config>) -> Result<Plan, String> {
+        let plans = self.plans(config)?.into_iter();
+        plans.skip(self.nth.unwrap_or(0)).next().ok_or_else(|| "--nth is beyond the last run".to_owned())
+    }
+
     /// The runs asked for, in order.
     ///
     /// # Errors
@@ -259,7 +187,8 @@ impl Args {
             }
             values.push(if given.is_empty() { self.unless_said(axis) } else { given.to_vec() });
         }
-        if scenario == Scenario::Takeover && !self.place.is_servers(config) {
+        let is_servers = self.place.is_servers(config);
+        if scenario == Scenario::Takeover && !is_servers {
             return Err(
                 "takeover needs servers, --kafka and --cassandra: an embedded site has one node, and nobody \
                  takes over from it"
@@ -270,13 +199,14 @@ impl Args {
             return Err("forward needs --shards 2 or more: with one shard every record is at home".to_owned());
         }
         let first = |axis: Axis| values[axis as usize][0];
-        let base = self.plan([first(Axis::Tasks), first(Axis::Queues), first(Axis::Rate)], None);
+        let plan = |sizes, payload| self.plan_of(sizes, payload, is_servers);
+        let base = plan([first(Axis::Tasks), first(Axis::Queues), first(Axis::Rate)], None);
         let Some(axis) = scenario.varies() else { return Ok(vec![base]) };
         let at = |value: &u64| match axis {
-            Axis::Tasks => self.plan([*value, base.queues, base.rate], None),
-            Axis::Queues => self.plan([base.tasks, *value, base.rate], None),
-            Axis::Rate => self.plan([base.tasks, base.queues, *value], None),
-            Axis::Payload => self.plan([base.tasks, base.queues, base.rate], Some(*value)),
+            Axis::Tasks => plan([*value, base.queues, base.rate], None),
+            Axis::Queues => plan([base.tasks, *value, base.rate], None),
+            Axis::Rate => plan([base.tasks, base.queues, *value], None),
+            Axis::Payload => plan([base.tasks, base.queues, base.rate], Some(*value)),
         };
         Ok(values[axis as usize].iter().map(at).collect())
     }
@@ -301,7 +231,7 @@ impl Args {
         }
     }
 
-    fn plan(&self, [tasks, queues, rate]: [u64; 3], payload: Option<u64>) -> Plan {
+    fn plan_of(&self, [tasks, queues, rate]: [u64; 3], payload: Option<u64>, is_servers: bool) -> Plan {
         let scenario = self.scenario;
         let tasks = match payload {
             Some(bytes) => tasks.min(PAYLOADS_BYTES_MAX / bytes),
@@ -323,6 +253,8 @@ impl Args {
             rate,
             seconds: self.seconds,
             warm_up: self.warm_up,
+            warm: self.warm.unwrap_or(if is_servers { WARM_SERVERS } else { WARM_EMBEDDED }),
+            raw: self.raw,
             collections: self.collections,
             limited: self.limited,
             payload,
@@ -333,5 +265,33 @@ impl Args {
             seed: self.seed,
             ceiling: scenario.has_ceiling() && !self.no_ceiling,
         }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    /// The plan of a line of arguments.
+    pub(in super::super) fn plan(line: &str) -> Plan {
+        let words = std::iter::once("bench").chain(line.split_whitespace());
+        let plans = Line::parse_from(words).args.plans(None).expect("they fit");
+        plans.into_iter().next().expect("a plan")
+    }
+
+    #[test]
+    fn a_warm_up_is_longer_on_servers() {
+        let embedded = plan("pipeline").warm;
+        let servers = plan("pipeline --kafka h:1 --cassandra h:2");
+        assert!(servers.warm > embedded && servers.raw == Duration::from_secs(10), "{servers:?}");
+        assert_eq!(plan("ingest --warm 0.5 --raw 0").warm, Duration::from_millis(500));
     }
 }

@@ -56,9 +56,8 @@ impl Plan {
     pub(super) fn payload_of(&self, task: u64) -> String {
         match self.payload {
             None => {
-                format!(
-                    r#"{{"task":{task},"user":"someone@example.org","note":"a payload of ordinary length"}}"#
-                )
+                let user = mixed(self.seed, !task);
+                format!(r#"{{"task":{task},"user":"{user:016x}@example.org","note":"of ordinary length"}}"#)
             }
             Some(bytes) => filled(self.seed, task, bytes as usize),
         }
@@ -98,7 +97,7 @@ fn filled(seed: u64, task: u64, bytes: usize) -> String {
 }
 
 /// A number that depends on both and looks like chance: the last steps of splitmix64 (Steele and others 2014).
-fn mixed(seed: u64, of: u64) -> u64 {
+pub(super) fn mixed(seed: u64, of: u64) -> u64 {
     let mut z = seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ of.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

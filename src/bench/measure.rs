@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use hdrhistogram::Histogram;
 use hdrhistogram::iterators::IterationValue;
 
@@ -98,9 +99,17 @@ pub(super) fn rss_mb() -> f64 {
     status_mb("VmRSS:")
 }
 
-/// The most resident memory this process ever had, in MiB.
+/// The most resident memory this process had since [`forget_peak`], in MiB.
 pub(super) fn rss_peak_mb() -> f64 {
     status_mb("VmHWM:")
+}
+
+/// Peak memory counts from here on.
+///
+/// # Errors
+/// The kernel does not take it: then the peak would be that of something else.
+pub(super) fn forget_peak() -> anyhow::Result<()> {
+    std::fs::write("/proc/self/clear_refs", "5").context("peak memory, by /proc/self/clear_refs")
 }
 
 /// Resident memory in MiB once it has not fallen by a MiB for so long: buffers of a burst are given back by then.

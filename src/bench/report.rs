@@ -39,7 +39,7 @@ pub struct Report {
     pub tasks_per_second: f64,
     /// Tasks per second stored, where it was measured apart.
     pub persisted_per_second: Option<f64>,
-    /// Tasks per second of the raw program in the same run, batched in the best of several ways.
+    /// Tasks per second of the raw program in the same run, batched in the best of several ways: the mean of before and after.
     pub ceiling_tasks_per_second: Option<f64>,
     /// The first by the second.
     pub ratio_to_ceiling: Option<f64>,
@@ -63,6 +63,9 @@ pub struct Report {
     /// Attempts that were open all the while, in `long-running`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open_attempts: Option<u64>,
+    /// Tasks that waited behind one head, in `blocked`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tasks_behind: Option<u64>,
     /// A stop and a start on what was stored, in `pending`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restart: Option<Restart>,
@@ -72,19 +75,19 @@ pub struct Report {
     /// In which order tasks came, where it can be told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub order: Option<Order>,
-    /// Processor time of this process per task, in microseconds: node, producer, handler and clients of log and store; in
-    /// `pending` of storing them.
+    /// Processor time of this process per task, in microseconds, while the tasks were measured: node, producer, handler and
+    /// clients of log and store; in `pending` of storing them.
     pub cpu_us_per_task: Option<f64>,
-    /// The same of the whole scenario by what the threads do: the async runtime has the engine, its actors, the client of
-    /// Cassandra and the handlers, `other` the main thread, which makes the records that are sent.
+    /// The same by what the threads do: the async runtime has the engine, its actors, the client of Cassandra and the handlers,
+    /// `other` the main thread, which makes the records that are sent.
     pub cpu_us_per_task_by_part: BTreeMap<String, f64>,
-    /// What was written to the store per task, without what a warm-up wrote.
+    /// What was written to the store per task while they were measured.
     pub written_per_task: Written,
     /// Resident memory at the end, once settled, in MiB; in `long-running` with the attempts open.
     pub rss_mb: Option<f64>,
-    /// The most resident memory up to the last task, in MiB.
+    /// The most resident memory while the tasks were measured, in MiB.
     pub rss_peak_mb: f64,
-    /// Resident memory above that before the tasks, in MiB.
+    /// Resident memory above that at rest before the tasks, in MiB.
     pub rss_above_idle_mb: Option<f64>,
     /// One fsync of the disk an embedded run is on, in milliseconds.
     pub fsync_ms: Option<f64>,
@@ -92,7 +95,7 @@ pub struct Report {
     pub commit: String,
     /// The machine: processors, memory, kernel.
     pub machine: String,
-    /// What was measured over time, without a warm-up.
+    /// The same over time.
     pub samples: Samples,
     /// Each run, where there are several; what stands above is of the last one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -124,15 +127,36 @@ pub struct Bucket {
 
 /// What one raw program reached.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Raw {
     /// How it batched.
     pub way: String,
     /// Over how many seconds its tasks were due; 0 = all at once, in one bucket.
     pub spread_s: u64,
+    /// It ran once more, after what it is compared with.
+    pub is_again: bool,
     /// Tasks it wrote.
     pub tasks: u64,
+    /// For so long.
+    pub seconds: f64,
     /// Tasks per second.
     pub tasks_per_second: f64,
+    /// Bytes of a task's four rows, counted as those of `written_per_task`.
+    pub bytes_per_task: f64,
+}
+
+impl Raw {
+    /// The fastest.
+    pub(super) fn best(of: &[Raw]) -> Option<&Raw> {
+        of.iter().max_by(|one, other| one.tasks_per_second.total_cmp(&other.tasks_per_second))
+    }
+
+    /// Tasks per second of the best before and of the same after: their mean.
+    pub(super) fn ceiling(of: &[Raw]) -> Option<f64> {
+        let (again, before): (Vec<Raw>, Vec<Raw>) = of.iter().cloned().partition(|raw| raw.is_again);
+        let (before, again) = (Raw::best(&before)?, Raw::best(&again)?);
+        Some((before.tasks_per_second + again.tasks_per_second) / 2.0)
+    }
 }
 
 /// A node stopped and another started on the same site, in milliseconds.
@@ -159,11 +183,19 @@ pub struct Takeover {
 
 /// Order of calls within queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Order {
     /// Calls after one that stands behind them in their queue: must be 0.
     pub out_of_order: u64,
+    /// Calls that began before the one before them in their queue had ended: must be 0.
+    pub overlapped: u64,
     /// Calls of a task that was called before.
     pub repeated: u64,
+}
+
+/// The commit that this was built from, where that was said, or the version.
+pub(super) fn commit() -> &'static str {
+    option_env!("DUELINE_COMMIT").unwrap_or(env!("CARGO_PKG_VERSION"))
 }
 
 impl Report {
@@ -178,7 +210,7 @@ impl Report {
         self.payload_bytes = plan.payload;
         self.handlers = plan.handlers;
         self.seed = plan.seed;
-        self.commit = option_env!("DUELINE_COMMIT").unwrap_or(env!("CARGO_PKG_VERSION")).to_owned();
+        commit().clone_into(&mut self.commit);
         self.machine = machine();
         self
     }
@@ -228,11 +260,37 @@ impl Report {
 
     /// The raw programs of the same run.
     pub(super) fn beside(&mut self, raw: Vec<Raw>) {
-        let best = raw.iter().map(|raw| raw.tasks_per_second).fold(0.0, f64::max);
-        if best > 0.0 {
-            self.ceiling_tasks_per_second = Some(best);
-            self.ratio_to_ceiling = Some(self.tasks_per_second / best);
+        if let Some(ceiling) = Raw::ceiling(&raw).filter(|ceiling| *ceiling > 0.0) {
+            self.ceiling_tasks_per_second = Some(ceiling);
+            self.ratio_to_ceiling = Some(self.tasks_per_second / ceiling);
         }
         self.raw = raw;
+    }
+
+    /// Says nothing per task: tasks are not what was done.
+    #[must_use]
+    pub(super) fn without_shares(self) -> Report {
+        Report {
+            cpu_us_per_task: None,
+            cpu_us_per_task_by_part: BTreeMap::new(),
+            written_per_task: Written::default(),
+            ..self
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ceiling_is_the_mean_of_the_best_before_and_of_the_same_after() {
+        let raw = |tasks_per_second, is_again| Raw { tasks_per_second, is_again, ..Raw::default() };
+        let mut report = Report { tasks_per_second: 50.0, ..Report::default() };
+        report.beside(vec![raw(80.0, false), raw(120.0, false), raw(80.0, true)]);
+        assert_eq!((report.ceiling_tasks_per_second, report.ratio_to_ceiling), (Some(100.0), Some(0.5)));
+        report = Report::default();
+        report.beside(vec![raw(80.0, false)]);
+        assert_eq!(report.ceiling_tasks_per_second, None, "one side alone is no comparison");
     }
 }

@@ -1,7 +1,9 @@
 //! A running node with its handlers, and what scenarios do with it: produce, wait, count.
 
 use std::io::IsTerminal;
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -11,13 +13,18 @@ use tokio::sync::watch;
 
 use crate::dispatch::in_process::{Context, Done, Failure};
 use crate::dispatch::registry::{Kind, Policy, Route};
+use crate::engine::ShardView;
 use crate::log::Message;
 use crate::model::{BreakerPolicy, HandlerName, limits};
 use crate::node::{Builder, Node};
 
 use super::args::{Plan, Scenario};
+use super::ceiling::Program;
 use super::event::{HOLD, SINK};
-use super::rows::Rows;
+use super::measure::{Usage, forget_peak, rss_peak_mb};
+use super::report::Report;
+use super::rows::{Rows, Written};
+use super::samples::Sampler;
 use super::seen::{Seen, wall_ms};
 use super::sink::Sink;
 use super::site::Site;
@@ -27,8 +34,11 @@ const SENDS_AT_ONCE: u64 = 8_192;
 const SENDS_BYTES: u64 = 16 * 1024 * 1024;
 /// A run without any progress for this long has failed.
 const STALLED: Duration = Duration::from_secs(60);
-/// Between a warm-up and what is measured, at most.
-const REST: Duration = Duration::from_secs(5);
+/// What was just asked for has ended after this, at most.
+const PAUSE: Duration = Duration::from_secs(5);
+/// Tasks of a warm-up at once, and bytes of their payloads, at most.
+const WARM_TASKS: u64 = 5_000;
+const WARM_PAYLOADS_BYTES: u64 = 64 * 1024 * 1024;
 
 pub(super) struct Bench<'a> {
     pub(super) plan: &'a Plan,
@@ -38,20 +48,48 @@ pub(super) struct Bench<'a> {
     pub(super) bar: ProgressBar,
     /// Ends the attempts that are held open.
     pub(super) release: watch::Sender<bool>,
+    /// Resident memory at rest before what is measured, in MiB.
+    pub(super) idle_mb: f64,
+    /// The number of the first task that was not produced yet.
+    next: AtomicU64,
     /// Taken away only while it starts anew.
     node: Option<Node>,
     sink: Sink,
+}
+
+/// A stretch of a run, while it is measured.
+pub(super) struct Span {
+    usage: Usage,
+    sampler: Sampler,
+    /// Requests to the store before.
+    requests: Option<u64>,
+}
+
+impl Span {
+    pub(super) fn seconds(&self) -> f64 {
+        self.usage.seconds()
+    }
 }
 
 impl<'a> Bench<'a> {
     pub(super) async fn open(plan: &'a Plan, site: &'a Site) -> anyhow::Result<Bench<'a>> {
         // One more: the queue that `blocked` fills.
         let seen = Arc::new(Seen::new(plan.queues + 1));
-        seen.set_fails(plan.scenario == Scenario::Redrive);
         let sink = Sink::open(seen.clone()).await?;
         let (release, _) = watch::channel(false);
         let (rows, bar) = (Arc::default(), progress_bar(plan));
-        let mut bench = Bench { plan, site, seen, rows, bar, release, node: None, sink };
+        let mut bench = Bench {
+            plan,
+            site,
+            seen,
+            rows,
+            bar,
+            release,
+            idle_mb: 0.0,
+            next: AtomicU64::new(0),
+            node: None,
+            sink,
+        };
         let node = bench.builder("bench")?.start().await.context("the node of this run")?;
         bench.node = Some(node);
         bench.until_running(&[bench.node()]).await?;
@@ -86,9 +124,9 @@ impl<'a> Bench<'a> {
         for name in &names {
             let seen = self.seen.clone();
             builder = builder.handler(name, move |context: Context| {
-                seen.note(&context);
-                let fails = seen.fails();
+                let (inside, fails) = (seen.note(&context), seen.fails());
                 async move {
+                    let _inside = inside;
                     if fails { Err(Failure::Fatal("as it is to".to_owned())) } else { Ok(Done::Succeeded) }
                 }
             });
@@ -111,12 +149,37 @@ impl<'a> Bench<'a> {
         self.node.take()
     }
 
+    /// What is measured begins here: all that was counted before is forgotten.
+    pub(super) fn begin(&self) -> anyhow::Result<Span> {
+        self.seen.forget();
+        self.rows.forget();
+        forget_peak()?;
+        let sampler = Sampler::start(self.seen.clone(), self.rows.clone())?;
+        Ok(Span { sampler, requests: self.node().store().requests(), usage: Usage::now() })
+    }
+
+    /// What is measured ends here: the report is told what its tasks took.
+    pub(super) fn end(&self, span: Span, report: Report) -> Report {
+        let each = report.tasks.max(1) as f64;
+        let cpu_us_per_task = Some(span.usage.cpu_us() / each);
+        let now = self.node().store().requests();
+        let requests = now.zip(span.requests).map(|(now, before)| now.saturating_sub(before) as f64 / each);
+        let written_per_task = Written { requests, ..self.rows.per_task(report.tasks) };
+        let samples = span.sampler.stop();
+        let by_part = samples.cpu_seconds().into_iter();
+        let cpu_us_per_task_by_part = by_part.map(|(part, seconds)| (part, seconds * 1e6 / each)).collect();
+        let rss_peak_mb = rss_peak_mb();
+        Report { cpu_us_per_task, cpu_us_per_task_by_part, samples, written_per_task, rss_peak_mb, ..report }
+    }
+
+    /// Numbers of so many tasks that were not produced yet.
+    pub(super) fn numbers(&self, tasks: u64) -> Range<u64> {
+        let first = self.next.fetch_add(tasks, Ordering::Relaxed);
+        first..first + tasks
+    }
+
     /// Produces tasks with numbers from `first` on in their order; `due_at` says when each is due, in milliseconds of wall time.
-    pub(super) async fn produce(
-        &self,
-        tasks: std::ops::Range<u64>,
-        due_at: impl Fn(u64) -> i64,
-    ) -> anyhow::Result<()> {
+    pub(super) async fn produce(&self, tasks: Range<u64>, due_at: impl Fn(u64) -> i64) -> anyhow::Result<()> {
         self.send(tasks.map(|task| self.plan.message(task, due_at(task)))).await
     }
 
@@ -132,21 +195,37 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// Runs tasks that are not measured, then rests.
-    pub(super) async fn warm_up(&self) -> anyhow::Result<()> {
-        let (tasks, now) = (self.plan.warm_up, wall_ms());
-        let done = self.until("warm up", tasks, || self.seen.calls());
-        tokio::try_join!(self.produce(0..tasks, |_| now), done)?;
-        self.until_empty().await?;
-        self.pause().await;
-        self.seen.forget();
-        self.rows.forget();
+    /// Runs what is not measured: servers that just started compile what they run.
+    pub(super) async fn warm_up(&self, raw: Option<&Program>) -> anyhow::Result<()> {
+        use Scenario::{Blocked, Ceiling, Herd, List, LongRunning, Redrive, Steady, Takeover};
+        match self.plan.scenario {
+            Ceiling | List | Takeover => {}
+            Steady | Blocked | LongRunning | Herd | Redrive => self.warm_tasks(self.plan.warm_up).await?,
+            _ => {
+                if let Some(raw) = raw {
+                    self.bar.set_message("warm up");
+                    raw.warm_up(self.plan.warm).await?;
+                }
+                let (begun, payload) = (Instant::now(), self.plan.payload.unwrap_or(1));
+                while begun.elapsed() < self.plan.warm {
+                    self.warm_tasks(WARM_TASKS.min(WARM_PAYLOADS_BYTES / payload)).await?;
+                }
+            }
+        }
         Ok(())
+    }
+
+    async fn warm_tasks(&self, tasks: u64) -> anyhow::Result<()> {
+        self.seen.forget();
+        let now = wall_ms();
+        let done = self.until("warm up", tasks, || self.seen.calls());
+        tokio::try_join!(self.produce(self.numbers(tasks), |_| now), done)?;
+        self.until_empty().await
     }
 
     /// A moment for what was just done to end.
     pub(super) async fn pause(&self) {
-        tokio::time::sleep(REST.min(self.plan.rest)).await;
+        tokio::time::sleep(PAUSE.min(self.plan.rest)).await;
     }
 
     /// Until so many handlers' calls were seen.
@@ -154,17 +233,21 @@ impl<'a> Bench<'a> {
         self.until(what, calls, || self.seen.calls()).await
     }
 
-    /// Until these nodes run every shard.
+    /// Until every shard is run by exactly one of these nodes.
     pub(super) async fn until_running(&self, nodes: &[&Node]) -> anyhow::Result<()> {
-        let shards = u64::from(self.plan.shards);
-        let all = || async move {
-            let mut all = 0;
+        let shards = self.plan.shards as usize;
+        let by_one = || async move {
+            let mut runners = vec![0; shards];
             for node in nodes {
-                all += running(node).await;
+                for shard in node.service().shards() {
+                    let now = node.service().clock().now().boot;
+                    let view = node.service().ask(shard, move |engine| engine.shard_view(now)).await;
+                    runners[shard.0 as usize] += u32::from(view.is_some_and(|view| view.phase == "running"));
+                }
             }
-            all
+            runners.into_iter().filter(|runners| *runners == 1).count() as u64
         };
-        self.until_async("start", shards, all).await
+        self.until_async("start", shards as u64, by_one).await
     }
 
     /// Until this node runs a shard.
@@ -177,10 +260,11 @@ impl<'a> Bench<'a> {
         self.until_async("stored", records, || sum(self.node(), |view| view.next_offset)).await
     }
 
-    /// Until the last end is on record.
+    /// Until the last end is on record, and every event of it on its topic.
     pub(super) async fn until_empty(&self) -> anyhow::Result<()> {
         let shards = u64::from(self.plan.shards);
-        self.until_async("done", shards, || sum(self.node(), |view| u64::from(view.tasks == 0))).await
+        let is_empty = |view: &ShardView| u64::from(view.tasks == 0 && view.events_waiting == 0);
+        self.until_async("done", shards, || sum(self.node(), is_empty)).await
     }
 
     pub(super) async fn until(
@@ -228,7 +312,7 @@ async fn running(node: &Node) -> u64 {
 }
 
 /// The sum of something over the shards of a node.
-async fn sum(node: &Node, of: impl Fn(&crate::engine::ShardView) -> u64) -> u64 {
+async fn sum(node: &Node, of: impl Fn(&ShardView) -> u64) -> u64 {
     let mut sum = 0;
     for shard in node.service().shards() {
         let now = node.service().clock().now().boot;

@@ -12,13 +12,13 @@ use crate::wire::row::{encode_dead_letter, encode_event, encode_fact, encode_lat
 /// same row of a task.
 const WEIGHED_OF: u64 = 17;
 /// Columns of a row of `due` besides its data: shard, bucket, ready time, version, kind, epoch, sequence.
-const PLACE_BYTES: usize = 4 + 8 + 8 + 8 + 1 + 8 + 8;
+pub(super) const PLACE_BYTES: usize = 4 + 8 + 8 + 8 + 1 + 8 + 8;
 const TABLES: [&str; 6] = ["task_event", "due", "payload", "late", "late_queue", "dead_letter"];
 
 /// Counts of one run, told by the store of every node in it.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
-    requests: AtomicU64,
+    calls: AtomicU64,
     by_table: [AtomicU64; TABLES.len()],
     /// All rows but those of payloads, how many of them were weighed, and their bytes.
     all: AtomicU64,
@@ -36,14 +36,16 @@ pub struct Written {
     /// Bytes of all of them as they are encoded, without what the store adds: payloads that lie apart counted, of all other rows
     /// one in 17 weighed.
     pub bytes: f64,
-    /// Requests.
-    pub requests: f64,
+    /// Writes: calls of the store's port.
+    pub calls: f64,
+    /// Requests to the store's servers: writes and all else, of shards without tasks too. `null` embedded, where there are none.
+    pub requests: Option<f64>,
 }
 
 impl Rows {
-    /// A request is made with these rows.
+    /// These rows are to be written together.
     pub(super) fn add(&self, rows: &[Row]) {
-        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.calls.fetch_add(1, Ordering::Relaxed);
         for row in rows {
             self.by_table[table(row)].fetch_add(1, Ordering::Relaxed);
             if let Row::Payload(payload) = row {
@@ -57,8 +59,8 @@ impl Rows {
 
     /// Begins anew.
     pub(super) fn forget(&self) {
-        let Rows { requests, by_table, all, weighed, weighed_bytes, payload_bytes } = self;
-        let others = [requests, all, weighed, weighed_bytes, payload_bytes];
+        let Rows { calls, by_table, all, weighed, weighed_bytes, payload_bytes } = self;
+        let others = [calls, all, weighed, weighed_bytes, payload_bytes];
         others.into_iter().chain(by_table).for_each(|count| count.store(0, Ordering::Relaxed));
     }
 
@@ -75,7 +77,8 @@ impl Rows {
         Written {
             rows: by_table.map(|(table, rows)| ((*table).to_owned(), count(rows) / tasks)).collect(),
             bytes: (count(&self.all) * each + count(&self.payload_bytes)) / tasks,
-            requests: count(&self.requests) / tasks,
+            calls: count(&self.calls) / tasks,
+            requests: None,
         }
     }
 }

@@ -7,14 +7,15 @@ mod pending;
 mod steady;
 mod takeover;
 
+use anyhow::Context as _;
+
 use crate::model::Wall;
 
 use super::args::{Plan, Scenario};
-use super::ceiling::{self, Load};
-use super::measure::{Usage, fsync_ms, rss_mb, rss_peak_mb, settled_rss_mb};
+use super::ceiling::{self, Load, Program};
+use super::measure::{fsync_ms, settled_rss_mb};
 use super::report::{Order, Report};
 use super::rig::Bench;
-use super::samples::Sampler;
 use super::seen::wall_ms;
 use super::site::Site;
 
@@ -38,11 +39,18 @@ pub(super) async fn run(plan: &Plan, site: &Site) -> anyhow::Result<Report> {
 
 async fn measure(bench: &mut Bench<'_>) -> anyhow::Result<Report> {
     let (plan, site) = (bench.plan, bench.site);
-    let idle_mb = rss_mb();
-    if matches!(plan.scenario, Scenario::Steady | Scenario::Blocked | Scenario::LongRunning) {
-        bench.warm_up().await?;
+    let raw = match plan.ceiling || plan.scenario == Scenario::Ceiling {
+        true => Some(Program::open(site, bench.node(), load(plan)).await?),
+        false => None,
+    };
+    bench.warm_up(raw.as_ref()).await?;
+    let mut ran = Vec::new();
+    if let Some(raw) = raw.as_ref().filter(|_| plan.ceiling) {
+        bench.bar.set_message("ceiling");
+        ran = raw.all_ways().await?;
     }
-    let (usage, sampler) = (Usage::now(), Sampler::start(bench.seen.clone(), bench.rows.clone())?);
+    bench.bar.set_message("rest");
+    bench.idle_mb = settled_rss_mb(plan.rest).await;
     let mut report = match plan.scenario {
         Scenario::Pipeline
         | Scenario::Http
@@ -59,22 +67,19 @@ async fn measure(bench: &mut Bench<'_>) -> anyhow::Result<Report> {
         Scenario::Pending => pending::pending(bench).await?,
         Scenario::Takeover => takeover::takeover(bench).await?,
         Scenario::List => list::list(bench, load(plan)).await?,
-        Scenario::Ceiling => ceiling::alone(site, bench.node(), load(plan)).await?,
+        Scenario::Ceiling => {
+            let raw = raw.as_ref().context("the raw program is there")?;
+            ceiling::alone(bench, raw).await?
+        }
     };
-    let each = report.tasks.max(1) as f64;
-    report.cpu_us_per_task.get_or_insert(usage.cpu_us() / each);
-    report.samples = sampler.stop();
-    let by_part = report.samples.cpu_seconds().into_iter();
-    report.cpu_us_per_task_by_part = by_part.map(|(part, seconds)| (part, seconds * 1e6 / each)).collect();
-    report.written_per_task = bench.rows.per_task(report.tasks);
     if report.rss_mb.is_none() {
-        report.at_rest(settled_rss_mb(plan.rest).await, idle_mb);
+        report.at_rest(settled_rss_mb(plan.rest).await, bench.idle_mb);
     }
-    report.rss_peak_mb = rss_peak_mb();
     report.order = order(bench)?;
-    if plan.ceiling {
+    if let Some(raw) = raw.as_ref().filter(|_| plan.ceiling) {
         bench.bar.set_message("ceiling");
-        report.beside(ceiling::measure(site, bench.node(), load(plan)).await?);
+        ran.push(raw.again(&ran).await?);
+        report.beside(ran);
     }
     report.fsync_ms = site.dir.as_deref().map(fsync_ms).transpose()?;
     bench.bar.finish_and_clear();
@@ -102,10 +107,12 @@ fn order(bench: &Bench<'_>) -> anyhow::Result<Option<Order>> {
     if cannot_be_told || bench.seen.calls_ever() == 0 {
         return Ok(None);
     }
-    let (out_of_order, repeated) = bench.seen.disorder();
+    let order = bench.seen.order();
+    let Order { out_of_order, overlapped, .. } = order;
     anyhow::ensure!(
-        out_of_order == 0,
-        "{out_of_order} tasks ran after one that stands behind them in their queue: that must never be"
+        out_of_order + overlapped == 0,
+        "{out_of_order} tasks ran after one that stands behind them in their queue, and {overlapped} began before the one \
+         before them had ended: that must never be"
     );
-    Ok(Some(Order { out_of_order, repeated }))
+    Ok(Some(order))
 }

@@ -1,12 +1,13 @@
 //! What the handlers of a run saw: how many calls, how late, and whether each queue's tasks came in their order.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::dispatch::in_process::Context;
 
 use super::measure::Times;
+use super::report::Order;
 
 /// Counted by every call of a handler.
 pub(super) struct Seen {
@@ -22,8 +23,25 @@ pub(super) struct Seen {
     fails: AtomicBool,
     /// The number of the last task of each queue, and 1.
     queues: Vec<AtomicU32>,
+    /// Calls of each queue that have not ended.
+    inside: Vec<AtomicU32>,
     out_of_order: AtomicU64,
+    overlapped: AtomicU64,
     repeated: AtomicU64,
+}
+
+/// A call that has not ended; ends when it is dropped.
+pub(super) struct Inside {
+    seen: Arc<Seen>,
+    queue: Option<usize>,
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        if let Some(inside) = self.queue.and_then(|queue| self.seen.inside.get(queue)) {
+            inside.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
 }
 
 impl Seen {
@@ -37,6 +55,8 @@ impl Seen {
             late: Mutex::default(),
             fails: AtomicBool::new(false),
             queues: (0..queues).map(|_| AtomicU32::new(0)).collect(),
+            inside: (0..queues).map(|_| AtomicU32::new(0)).collect(),
+            overlapped: AtomicU64::new(0),
             out_of_order: AtomicU64::new(0),
             repeated: AtomicU64::new(0),
         }
@@ -51,16 +71,30 @@ impl Seen {
         self.held.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn note(&self, context: &Context) {
+    /// A call begins; it ends when what is returned is dropped.
+    pub(super) fn note(self: &Arc<Seen>, context: &Context) -> Inside {
         let now = wall_us();
         self.last_us.fetch_max(now, Ordering::Relaxed);
         let key = &context.call.key;
-        if let (Some(queue), Some(task)) = (number(key.queue.as_str(), "q-"), number(key.id.as_str(), "t-")) {
+        let (queue, task) = (number(key.queue.as_str(), "q-"), number(key.id.as_str(), "t-"));
+        let inside = self.enter(queue);
+        if let (Some(queue), Some(task)) = (queue, task) {
             self.in_order(queue, task);
         }
         let late = now - context.call.due_at.0 * 1_000;
         self.late.lock().unwrap_or_else(PoisonError::into_inner).add_us(late);
         self.called();
+        inside
+    }
+
+    fn enter(self: &Arc<Seen>, queue: Option<u64>) -> Inside {
+        let queue = queue.and_then(|queue| usize::try_from(queue).ok());
+        if let Some(inside) = queue.and_then(|queue| self.inside.get(queue))
+            && inside.fetch_add(1, Ordering::AcqRel) > 0
+        {
+            self.overlapped.fetch_add(1, Ordering::Relaxed);
+        }
+        Inside { seen: self.clone(), queue }
     }
 
     /// Tasks of a queue are produced, and due, in the order of their numbers.
@@ -90,9 +124,13 @@ impl Seen {
         self.last_us.load(Ordering::Relaxed)
     }
 
-    /// Calls of a task that came after one behind it in its queue, and second calls of the same task.
-    pub(super) fn disorder(&self) -> (u64, u64) {
-        (self.out_of_order.load(Ordering::Relaxed), self.repeated.load(Ordering::Relaxed))
+    /// In which order calls came.
+    pub(super) fn order(&self) -> Order {
+        Order {
+            out_of_order: self.out_of_order.load(Ordering::Relaxed),
+            overlapped: self.overlapped.load(Ordering::Relaxed),
+            repeated: self.repeated.load(Ordering::Relaxed),
+        }
     }
 
     pub(super) fn fails(&self) -> bool {
@@ -139,6 +177,19 @@ mod tests {
         for (queue, task) in [(0, 4), (1, 3), (0, 5), (0, 5), (0, 4), (1, 9), (7, 1)] {
             seen.in_order(queue, task);
         }
-        assert_eq!(seen.disorder(), (1, 1));
+        assert_eq!(seen.order(), Order { out_of_order: 1, overlapped: 0, repeated: 1 });
+    }
+
+    #[test]
+    fn a_call_before_the_one_of_the_same_queue_has_ended_overlaps() {
+        let seen = Arc::new(Seen::new(2));
+        let first = seen.enter(Some(0));
+        drop((seen.enter(Some(1)), seen.enter(None), seen.enter(Some(7))));
+        assert_eq!(seen.order().overlapped, 0);
+        drop(seen.enter(Some(0)));
+        assert_eq!(seen.order().overlapped, 1);
+        drop(first);
+        drop(seen.enter(Some(0)));
+        assert_eq!(seen.order().overlapped, 1);
     }
 }

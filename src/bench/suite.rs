@@ -2,11 +2,13 @@
 //! each in one folder, and an index that says what is wanted and what was reached.
 
 mod index;
+pub(super) mod process;
+mod result;
 mod wanted;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Instant;
 
 use anyhow::Context as _;
@@ -24,7 +26,7 @@ pub struct SuiteArgs {
     /// Sizes of a few seconds a scenario: whether everything runs, not how fast.
     #[arg(long)]
     quick: bool,
-    /// Skips what has a result of the same command in the folder.
+    /// Skips what has a result in the folder: of the same command at the same place, with the same configuration and program.
     #[arg(long)]
     resume: bool,
     /// Only these scenarios.
@@ -50,27 +52,33 @@ struct Entry {
     args: &'static str,
 }
 
+/// One process of a scenario: what follows `dueline` but for where it runs, and what its files are called.
+struct Line {
+    file: String,
+    text: String,
+}
+
 /// Arguments of each scenario, and those of a quick suite.
 const ENTRIES: [(Scenario, &str, &str); 16] = [
     (Scenario::Ceiling, "--tasks 200000", "--tasks 2000"),
     (Scenario::Pipeline, "--tasks 200000", "--tasks 2000"),
     (Scenario::Ingest, "--tasks 200000", "--tasks 2000"),
     (Scenario::Steady, "--rate 500,2000,5000 --seconds 60", "--rate 100,200 --seconds 1 --warm-up 500"),
-    (Scenario::Herd, "--tasks 100000,1000000", "--tasks 500,2000 --lead 4"),
+    (Scenario::Herd, "--tasks 100000,1000000", "--tasks 500,2000 --lead 4 --warm-up 500"),
     (Scenario::Pending, "--tasks 100000,1000000,10000000", "--tasks 500,2000 --rate 100 --seconds 1"),
     (Scenario::Queues, "--queues 10,10000,1000000 --tasks 1000000", "--queues 10,1000 --tasks 2000"),
     (Scenario::Blocked, "--tasks 1000000 --seconds 60", "--tasks 2000 --rate 100 --seconds 1 --warm-up 500"),
     (Scenario::Takeover, "--tasks 10000,300000 --lead 120", "--tasks 500 --lead 60"),
-    (Scenario::Payload, "--tasks 20000", "--payload 100,16384 --tasks 200"),
+    (Scenario::Payload, "--payload 100,1024,16384,262144 --tasks 20000", "--payload 100,16384 --tasks 200"),
     (Scenario::Forward, "--tasks 200000", "--tasks 2000"),
     (Scenario::Handlers, "--tasks 200000", "--tasks 2000"),
     (Scenario::LongRunning, "--open 10000 --seconds 60", "--open 200 --rate 100 --seconds 1 --warm-up 500"),
     (Scenario::Http, "--tasks 50000", "--tasks 1000"),
-    (Scenario::Redrive, "--tasks 100000", "--tasks 1000"),
+    (Scenario::Redrive, "--tasks 100000", "--tasks 1000 --warm-up 500"),
     (Scenario::List, "--tasks 1000000", "--tasks 2000"),
 ];
 /// Of every command of a quick suite.
-const QUICK: &str = "--rest 0 --shards 8";
+const QUICK: &str = "--rest 0 --shards 8 --warm 0.2 --raw 0.2";
 
 /// What there is to show of a suite.
 struct Suite {
@@ -93,24 +101,37 @@ pub fn suite(args: &SuiteArgs, program: &Program, config: Option<&Config>) -> Re
     let mut suite = Suite::new(args, is_servers)?;
     std::fs::create_dir_all(&suite.dir).with_context(|| format!("the folder {}", suite.dir.display()))?;
     for (number, entry) in suite.entries.clone().into_iter().enumerate() {
-        let (count, line) = (suite.entries.len(), entry.line(args.quick));
-        if args.resume
-            && let Some(report) = kept(&suite.dir, &entry, &line)
-        {
-            eprintln!("{} of {count}: {line}: has a result", number + 1);
-            suite.reports.insert(entry.name, report);
-            continue;
-        }
-        eprintln!("{} of {count}: {line}", number + 1);
-        let start = Instant::now();
-        match one(args, program, &entry, &line) {
-            Ok(report) => drop(suite.reports.insert(entry.name, report)),
-            Err(error) => {
-                eprintln!("  failed: {error:#}");
-                suite.failed.insert(entry.name, format!("{error:#}"));
+        let (count, lines) = (suite.entries.len(), entry.lines(args.quick));
+        let (mut runs, mut failed) = (Vec::new(), Vec::new());
+        for line in &lines {
+            let (start, text) = (Instant::now(), &line.text);
+            if args.resume
+                && let Some(report) = result::kept(args, program, line)?
+            {
+                eprintln!("{} of {count}: {text}: has a result", number + 1);
+                runs.push(report);
+                continue;
             }
+            eprintln!("{} of {count}: {text}", number + 1);
+            match one(args, program, line) {
+                Ok(report) => runs.push(report),
+                Err(error) => {
+                    eprintln!("  failed: {error:#}");
+                    failed.push(format!("{text}: {error:#}"));
+                }
+            }
+            eprintln!("  {:.0} s", start.elapsed().as_secs_f64());
         }
-        eprintln!("  {:.0} s", start.elapsed().as_secs_f64());
+        if !failed.is_empty() {
+            suite.failed.insert(entry.name, failed.join("\n"));
+        }
+        if !runs.is_empty() {
+            let report = Report::of_all(runs);
+            if lines.len() > 1 {
+                result::write_joined(args, &entry, &report)?;
+            }
+            suite.reports.insert(entry.name, report);
+        }
         // After each, so that there is something to see while the others run.
         suite.write_index()?;
     }
@@ -166,20 +187,26 @@ impl Entry {
         let line = format!("bench {} {}", self.name, self.args);
         if is_quick { format!("{line} {QUICK}") } else { line }
     }
+
+    /// A process for each value of what has several: none inherits the memory of another.
+    fn lines(&self, is_quick: bool) -> Vec<Line> {
+        let line = self.line(is_quick);
+        let Some(list) = line.split(' ').find(|word| word.contains(',')) else {
+            return vec![Line { file: self.name.to_owned(), text: line }];
+        };
+        let of = |value: &str| Line {
+            file: format!("{}-{value}", self.name),
+            text: line.replacen(list, value, 1),
+        };
+        list.split(',').map(of).collect()
+    }
 }
 
-/// The result of an earlier suite, if it is of the same command.
-fn kept(dir: &Path, entry: &Entry, line: &str) -> Option<Report> {
-    let command = std::fs::read_to_string(dir.join(format!("{}.command", entry.name))).ok()?;
-    let report = std::fs::read(dir.join(format!("{}.json", entry.name))).ok()?;
-    (command.trim() == line).then(|| serde_json::from_slice(&report).ok()).flatten()
-}
-
-/// Runs one scenario in a process of its own; what it printed is its result.
-fn one(args: &SuiteArgs, program: &Program, entry: &Entry, line: &str) -> anyhow::Result<Report> {
-    let file = |ending: &str| args.out.join(format!("{}.{ending}", entry.name));
+/// Runs a process; what it printed is its result.
+fn one(args: &SuiteArgs, program: &Program, line: &Line) -> anyhow::Result<Report> {
     let mut command = Command::new(&program.path);
-    command.args(line.split(' ')).args(["-o", "json", "--html"]).arg(file("html"));
+    command.args(line.text.split(' ')).args(["-o", "json", "--html"]);
+    command.arg(result::file(args, &line.file, "html"));
     let Place { kafka, cassandra, embedded } = &args.place;
     let flags = [("--kafka", kafka.as_ref()), ("--cassandra", cassandra.as_ref())];
     for (flag, value) in flags {
@@ -191,14 +218,24 @@ fn one(args: &SuiteArgs, program: &Program, entry: &Entry, line: &str) -> anyhow
     if let Some(config) = &program.config {
         command.arg("--config").arg(config);
     }
-    let ran = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
-    let ran = ran.with_context(|| format!("{} does not start", program.path.display()))?;
-    anyhow::ensure!(ran.status.success(), "ended with {}", ran.status);
-    let report = serde_json::from_slice(&ran.stdout).context("its result cannot be read")?;
-    // The result last: a suite that was broken off has no result without its command.
-    std::fs::write(file("command"), line).with_context(|| file("command").display().to_string())?;
-    let begun = file("json.new");
-    std::fs::write(&begun, &ran.stdout).with_context(|| begun.display().to_string())?;
-    std::fs::rename(&begun, file("json")).with_context(|| file("json").display().to_string())?;
+    let printed = process::printed(command, &program.path)?;
+    let report = serde_json::from_slice(&printed).context("its result cannot be read")?;
+    result::keep(args, program, line, &printed)?;
     Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_value_of_a_list_is_a_process_of_its_own() {
+        let lines = |args| Entry { name: "steady", args }.lines(false);
+        let texts: Vec<String> =
+            lines("--rate 500,2000 --seconds 60").into_iter().map(|line| line.text).collect();
+        assert_eq!(texts, ["bench steady --rate 500 --seconds 60", "bench steady --rate 2000 --seconds 60"]);
+        let files: Vec<String> = lines("--rate 500,2000").into_iter().map(|line| line.file).collect();
+        assert_eq!(files, ["steady-500", "steady-2000"]);
+        assert_eq!(lines("--rate 500")[0].file, "steady");
+    }
 }

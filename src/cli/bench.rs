@@ -45,7 +45,18 @@ pub(super) async fn run(global: &Global, args: Args) -> anyhow::Result<()> {
         let reached = tokio::task::spawn_blocking(run).await?.map_err(exit)?;
         return output::text(&reached);
     }
-    let report = crate::bench::run(&args.bench, config).await.map_err(exit)?;
+    let (report, failed) = match args.bench.several(config.as_ref()).map_err(Error::Usage).map_err(exit)? {
+        Some(count) => {
+            let path = std::env::current_exe().context("the file of this program")?;
+            let own = std::env::args_os().skip(1).collect();
+            let each = tokio::task::spawn_blocking(move || crate::bench::each(&path, own, count));
+            each.await??
+        }
+        None => (crate::bench::run(&args.bench, config).await.map_err(exit)?, None),
+    };
+    if args.bench.is_nth() {
+        return output::json(Format::Jsonl, &report);
+    }
     if let Some(file) = &args.html {
         let command: Vec<String> = std::env::args().skip(1).collect();
         let page = report.page(&format!("dueline {}", command.join(" ")))?;
@@ -54,7 +65,8 @@ pub(super) async fn run(global: &Global, args: Args) -> anyhow::Result<()> {
     match global.output {
         Format::Text => output::text(&report.table()),
         Format::Json | Format::Jsonl => output::json(Format::Jsonl, &report),
-    }
+    }?;
+    failed.map_or(Ok(()), Err)
 }
 
 fn exit(error: Error) -> anyhow::Error {

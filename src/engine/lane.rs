@@ -9,12 +9,12 @@ use std::hash::{BuildHasher, Hash, Hasher};
 use std::ops::Deref;
 use std::sync::{Arc, LazyLock};
 
-use foldhash::fast::RandomState;
 use indexmap::Equivalent;
 
 use crate::model::{HandlerName, TaskContent};
 
 use super::Options;
+use super::map::State;
 
 /// One kind of slots.
 #[derive(Clone)]
@@ -49,7 +49,7 @@ pub(super) struct Sought<'a> {
 }
 
 /// What the names in a lane are hashed with, once for each.
-static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::default);
+static HASHER: LazyLock<State> = LazyLock::new(State::default);
 
 impl Lane {
     /// The lane of live tasks of a handler with the default priority and no collection.

@@ -29,6 +29,7 @@ mod statements;
 mod write;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use scylla::client::session::Session;
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
@@ -58,6 +59,8 @@ struct Shared {
     statements: Statements,
     layout: OnceCell<Layout>,
     requests: Semaphore,
+    /// Requests made so far.
+    asked: AtomicU64,
 }
 
 /// How rows of `due` and `payload` are spread over partitions: part of the `cluster` row.
@@ -107,6 +110,7 @@ impl Cassandra {
                 statements,
                 layout: OnceCell::new(),
                 requests: Semaphore::new(REQUESTS_IN_FLIGHT_MAX),
+                asked: AtomicU64::new(0),
             }),
         })
     }
@@ -140,6 +144,12 @@ impl Shared {
         self.layout.get_or_try_init(|| singles::layout(self)).await.copied()
     }
 
+    /// The session, for one request.
+    fn ask(&self) -> &Session {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        &self.session
+    }
+
     /// The right to have one more request under way.
     async fn permit(&self) -> Result<SemaphorePermit<'_>, Error> {
         self.requests.acquire().await.map_err(|_| Error::Unavailable("the store is closed".into()))
@@ -154,6 +164,10 @@ macro_rules! answer {
 }
 
 impl Store for Cassandra {
+    fn requests(&self) -> Option<u64> {
+        Some(self.shared.asked.load(Ordering::Relaxed))
+    }
+
     fn cluster(&self, wanted: Cluster) -> Answer<Cluster> {
         answer!(self, shared => singles::cluster(&shared, wanted))
     }

@@ -44,6 +44,10 @@ impl Metered {
 }
 
 impl Store for Metered {
+    fn requests(&self) -> Option<u64> {
+        self.inner.requests()
+    }
+
     fn cluster(&self, wanted: Cluster) -> Answer<Cluster> {
         self.timed(StoreOp::Cluster, self.inner.cluster(wanted))
     }

@@ -37,6 +37,8 @@ pub(crate) const JAVA: Need = Need { what: Probe::Java, package: "openjdk-17-jdk
 pub(crate) const MAVEN: Need = Need { what: Probe::Program("mvn"), package: "maven" };
 /// A client of Kafka in C.
 pub(crate) const KCAT: Need = Need { what: Probe::Program("kcat"), package: "kcat" };
+/// Counts the engine's instructions.
+pub(crate) const VALGRIND: Need = Need { what: Probe::Program("valgrind"), package: "valgrind" };
 /// Opens pages as people see them.
 pub(crate) const BROWSER: Need = Need { what: Probe::Program(BROWSER_PROGRAM), package: "chromium" };
 pub(crate) const BROWSER_PROGRAM: &str = "chromium";

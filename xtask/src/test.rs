@@ -41,6 +41,7 @@ type Variables = Vec<(&'static str, OsString)>;
 pub(crate) fn run(options: Options) -> Result<ExitCode> {
     let begun = Instant::now();
     packages::install(&packages::BUILD)?;
+    packages::install(&[packages::VALGRIND])?;
     if options.no_servers {
         say::line("--no-servers: NOT started are Kafka and Cassandra, tests on real servers are SKIPPED");
     } else {

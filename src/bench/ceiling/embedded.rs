@@ -1,17 +1,17 @@
-//! The raw program on the embedded store: its rows through the store's own port, in batches over all shards.
+//! The raw program on the embedded store: its rows through the store's own port.
 
 use std::sync::Arc;
 
-use anyhow::Context as _;
-use futures::{StreamExt, stream};
-
 use crate::model::{
-    Decision, Ended, Epoch, EventRow, Fact, FactRow, HandlerName, Outcome, Place, QueueName, Row, Shard,
-    Started, TaskContent, TaskId, TaskKey, Version, Wall,
+    Current, Decision, Ended, Epoch, EventRow, Fact, FactRow, Outcome, Place, QueueName, Row, Shard, Started,
+    TaskContent, TaskId, TaskKey, Version, Wall,
 };
-use crate::node::Node;
+use crate::store::Store;
+use anyhow::Context as _;
 
-use super::super::event::{NOOP, content};
+use super::super::event::mixed;
+use super::chunk::Chunk;
+use super::rows::Drawn;
 use super::{Load, QUEUES, Way};
 
 /// A request is one write of the journal, whatever is in it.
@@ -36,41 +36,31 @@ pub(super) const WAYS: [Way; 3] = [
 /// Shards that do not exist: nothing reads what is written.
 const SHARD: u32 = 1_000_000;
 
-pub(super) async fn write(node: &Node, load: &Load, way: &Way) -> anyhow::Result<()> {
-    let store = node.store();
-    let content: Arc<TaskContent> = Arc::new(content(HandlerName::new(NOOP)?, &load.payload));
-    let (end, together) = (load.numbers().end, load.tasks_of_a_request(way.tasks));
-    let chunks = stream::iter(load.numbers().step_by(together as usize)).map(|from| {
-        let tasks = from..(from + together).min(end);
-        let rows: anyhow::Result<Vec<[Row; 4]>> =
-            tasks.map(|task| rows_of(task, load, content.clone())).collect();
-        async move { store.write(rows?.concat().into()).await.context("rows of the raw program") }
-    });
-    let mut chunks = chunks.buffer_unordered(way.at_once);
-    while let Some(written) = chunks.next().await {
-        written?;
-    }
-    Ok(())
+pub(super) async fn write(store: &dyn Store, drawn: &Drawn, load: &Load, chunk: Chunk) -> anyhow::Result<()> {
+    let rows: anyhow::Result<Vec<[Row; 4]>> =
+        chunk.tasks().map(|task| rows_of(task, load, drawn.of(task).content.clone())).collect();
+    store.write(rows?.concat().into()).await.context("rows of the raw program")
 }
 
 /// One by-id row and three in a bucket: the task, its start and its end.
 fn rows_of(task: u64, load: &Load, content: Arc<TaskContent>) -> anyhow::Result<[Row; 4]> {
-    let shard = Shard(SHARD + (task % u64::from(load.shards)) as u32);
+    let shard = Shard(SHARD + (task % u64::from(load.plan.shards)) as u32);
     let (version, at) = (Version(task), Wall(load.due_at(task)));
     let place = Place { ready_at: at, version };
     let queue = QueueName::new(&format!("raw-{}", task % QUEUES))?;
     let key = TaskKey { queue, id: TaskId::new(&format!("t-{task}"))? };
+    let content_hash = hash(load.plan.seed, task);
     let event = EventRow {
         key: key.clone(),
         version,
         epoch: Epoch(1),
         shard,
         verb: "schedule".into(),
-        content_hash: [0; 16],
+        content_hash,
         event_id_hash: None,
         appended: at,
         decision: Decision::Scheduled,
-        current: None,
+        current: Some(Current { place, due_at: at, content_hash, appended: at, cancelled: false }),
         cancel_remembered: None,
         reason: None,
     };
@@ -102,4 +92,9 @@ fn rows_of(task: u64, load: &Load, content: Arc<TaskContent>) -> anyhow::Result<
         fact(Fact::Started(started)),
         fact(Fact::Ended(ended)),
     ])
+}
+
+/// Looks like one.
+fn hash(seed: u64, task: u64) -> [u8; 16] {
+    (u128::from(mixed(seed, task)) << 64 | u128::from(mixed(seed, !task))).to_be_bytes()
 }

@@ -1,10 +1,10 @@
-//! The raw program on Cassandra: tables of its own in the keyspace of the run.
+//! The raw program on Cassandra: tables of its own in the keyspace of the run, made as Dueline's are.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use futures::{StreamExt, stream};
+use futures::future::try_join_all;
 use scylla::client::session::Session;
 use scylla::serialize::row::SerializeRow;
 use scylla::statement::batch::{Batch, BatchType};
@@ -15,7 +15,9 @@ use crate::model::limits::BUCKET_MS;
 use crate::node::cassandra_options;
 use crate::store::cassandra::{self, Options};
 
-use super::{Load, QUEUES, Way};
+use super::chunk::Chunk;
+use super::rows::{Drawn, key};
+use super::{Load, Way};
 
 /// What each of them is good at depends on the machine: batches of one partition save requests, batches over partitions
 /// load the coordinator, single rows can be spread best.
@@ -57,73 +59,62 @@ pub(super) struct Tables {
     due: PreparedStatement,
 }
 
-/// shard, bucket, ready_at, task, kind, data
-type DueColumns<'a> = (i32, i64, i64, i64, i8, &'a str);
+/// shard, bucket, sub, ready_at, version, kind, epoch, seq, data
+type DueColumns<'a> = (i32, i64, i32, i64, i64, i8, i64, i64, &'a str);
+/// key, version, epoch, data
+type ByIdColumns<'a> = (String, i64, i64, &'a str);
 
-const DATA: &str = "{\"bench\":\"about as long as the rows of one fact about a task are, in plain text\"}";
+/// With the options that the first migration gives to `task_event` and `due`.
+const TABLES: [&str; 2] = [
+    "raw_by_id (key text, version bigint, epoch bigint, data text, PRIMARY KEY (key, version, epoch)) WITH CLUSTERING \
+     ORDER BY (version DESC, epoch DESC) AND compaction = {'class': 'UnifiedCompactionStrategy'}",
+    "raw_due (shard int, bucket bigint, sub int, ready_at bigint, version bigint, kind tinyint, epoch bigint, seq \
+     bigint, data text, PRIMARY KEY ((shard, bucket, sub), ready_at, version, kind, epoch, seq)) WITH compaction = \
+     {'class': 'UnifiedCompactionStrategy'}",
+];
 
 impl Tables {
     pub(super) async fn open(config: &Config) -> anyhow::Result<Tables> {
         let session = session(config).await?;
         let keyspace = &config.cassandra.keyspace;
-        let tables = [
-            format!("CREATE TABLE IF NOT EXISTS {keyspace}.raw_by_id (key text PRIMARY KEY, data text)"),
-            format!(
-                "CREATE TABLE IF NOT EXISTS {keyspace}.raw_due (shard int, bucket bigint, ready_at bigint, task \
-                 bigint, kind tinyint, data text, PRIMARY KEY ((shard, bucket), ready_at, task, kind))"
-            ),
-        ];
-        for table in tables {
-            session.query_unpaged(table, ()).await?;
+        for table in TABLES {
+            session.query_unpaged(format!("CREATE TABLE IF NOT EXISTS {keyspace}.{table}"), ()).await?;
             session.await_schema_agreement().await?;
         }
-        let by_id = format!("INSERT INTO {keyspace}.raw_by_id (key, data) VALUES (?, ?)");
+        let by_id =
+            format!("INSERT INTO {keyspace}.raw_by_id (key, version, epoch, data) VALUES (?, ?, ?, ?)");
         let due = format!(
-            "INSERT INTO {keyspace}.raw_due (shard, bucket, ready_at, task, kind, data) VALUES (?, ?, ?, ?, ?, ?)"
+            "INSERT INTO {keyspace}.raw_due (shard, bucket, sub, ready_at, version, kind, epoch, seq, data) VALUES \
+             (?, ?, ?, ?, ?, ?, ?, ?, ?)"
         );
         Ok(Tables { by_id: session.prepare(by_id).await?, due: session.prepare(due).await?, session })
     }
 
-    pub(super) async fn write(&self, load: &Load, way: &Way) -> anyhow::Result<()> {
-        let shards = u64::from(load.shards);
-        let groups = load.tasks.div_ceil(way.tasks * shards);
-        let chunks = (0..groups).flat_map(|group| (0..shards).map(move |shard| (group, shard)));
-        let mut chunks = stream::iter(chunks)
-            .map(|(group, shard)| self.chunk(load, way, group, shard))
-            .buffer_unordered(way.at_once);
-        while let Some(written) = chunks.next().await {
-            written?;
-        }
-        Ok(())
-    }
-
-    /// The tasks of one shard in one stretch of time.
-    async fn chunk(&self, load: &Load, way: &Way, group: u64, shard: u64) -> anyhow::Result<()> {
-        let shards = u64::from(load.shards);
-        let from = load.first + group * way.tasks * shards + shard;
-        let tasks: Vec<u64> = (0..way.tasks)
-            .map(|index| from + index * shards)
-            .filter(|task| load.numbers().contains(task))
-            .collect();
-        // The payload lies in the row of the task; a start and an end have none.
-        let payload = if load.payload.len() > DATA.len() { &*load.payload } else { DATA };
+    pub(super) async fn write(
+        &self,
+        drawn: &Drawn,
+        load: &Load,
+        chunk: Chunk,
+        way: &Way,
+    ) -> anyhow::Result<()> {
         let mut by_bucket: BTreeMap<i64, Vec<DueColumns<'_>>> = BTreeMap::new();
-        for task in &tasks {
-            let at = load.due_at(*task);
-            let bucket = at.div_euclid(BUCKET_MS);
-            let rows = [(0, payload), (2, DATA), (3, DATA)];
-            let rows = rows.map(|(kind, data)| (shard as i32, bucket, at, *task as i64, kind, data));
+        for task in chunk.tasks() {
+            let (at, texts) = (load.due_at(task), drawn.of(task));
+            let (shard, bucket, version) = (chunk.shard as i32, at.div_euclid(BUCKET_MS), task as i64);
+            let rows = [(0, 0, &*texts.task), (2, 1, &*texts.started), (3, 1, &*texts.ended)];
+            let rows = rows.map(|(kind, epoch, data)| {
+                (shard, bucket, 0, at, version, kind, epoch, epoch * version, data)
+            });
             by_bucket.entry(bucket).or_default().extend(rows);
         }
-        let keys: Vec<(String, &str)> =
-            tasks.iter().map(|task| (format!("raw-{}/t-{task}", task % QUEUES), DATA)).collect();
+        let by_id: Vec<ByIdColumns<'_>> =
+            chunk.tasks().map(|task| (key(task), task as i64, 1, &*drawn.of(task).event)).collect();
         // Three rows a task.
-        let due_rows = way.due_rows.min(3 * load.tasks_of_a_request(way.tasks) as usize);
+        let due_rows = way.due_rows.min(3 * chunk.count as usize);
         let due = by_bucket.values().flat_map(|rows| rows.chunks(due_rows));
         let due = due.map(|rows| self.send(&self.due, rows));
-        let by_id = keys.chunks(way.by_id_rows).map(|keys| self.send(&self.by_id, keys));
-        let (due, by_id) = (futures::future::try_join_all(due), futures::future::try_join_all(by_id));
-        tokio::try_join!(due, by_id).map(|_| ())
+        let by_id = by_id.chunks(way.by_id_rows).map(|rows| self.send(&self.by_id, rows));
+        tokio::try_join!(try_join_all(due), try_join_all(by_id)).map(|_| ())
     }
 
     /// One row alone, or several as an unlogged batch.

@@ -23,13 +23,17 @@ impl Report {
         add("payload bytes", self.payload_bytes.map(|bytes| bytes.to_string()));
         add("handlers", (self.handlers > 1).then(|| self.handlers.to_string()));
         add("open attempts", self.open_attempts.map(|open| open.to_string()));
+        add("behind a head", self.tasks_behind.map(|tasks| tasks.to_string()));
         add("persisted/s", self.persisted_per_second.map(number));
         add("raw ceiling/s", self.ceiling_tasks_per_second.map(number));
         add("ratio", self.ratio_to_ceiling.map(|ratio| format!("{ratio:.3}")));
         for raw in &self.raw {
             let over =
                 if raw.spread_s == 0 { "one bucket".to_owned() } else { format!("{} s", raw.spread_s) };
-            add("  raw", Some(format!("{:>10.1}/s  {over}, {}", raw.tasks_per_second, raw.way)));
+            let again = if raw.is_again { ", once more" } else { "" };
+            let (rate, seconds, bytes) = (raw.tasks_per_second, raw.seconds, raw.bytes_per_task);
+            let ran = format!("{rate:>10.1}/s  {over}, {}{again}: {seconds:.1} s, {bytes:.0} bytes", raw.way);
+            add("  raw", Some(ran));
         }
         add("lateness ms", (self.lateness_ms.max > 0.0).then(|| percentiles(self.lateness_ms)));
         add("  not blocked", self.lateness_before_ms.map(percentiles));
@@ -68,8 +72,9 @@ impl Report {
         add(
             "bytes/task",
             (written.bytes > 0.0)
-                .then(|| format!("{:.0} in {:.3} requests", written.bytes, written.requests)),
+                .then(|| format!("{:.0} in {:.3} calls of the store", written.bytes, written.calls)),
         );
+        add("requests/task", written.requests.map(|requests| format!("{requests:.3}")));
         let (at_rest, above) = (self.rss_mb.unwrap_or_default(), self.rss_above_idle_mb.unwrap_or_default());
         let memory = format!("{at_rest:.0} ({above:+.0} above idle, peak {:.0})", self.rss_peak_mb);
         add("memory MiB", Some(memory));

@@ -16,11 +16,18 @@ pub(super) async fn blocked(bench: &Bench<'_>) -> anyhow::Result<Report> {
     gates.change(Wall(wall_ms()), Author::default(), Change::GateSet(gate)).await?;
     // In force everywhere before the first of them is due.
     bench.pause().await;
-    let from = plan.warm_up + before.tasks;
-    let stored = from + plan.tasks;
-    bench.send((from..stored).map(|task| plan.message_of(plan.queues, task, wall_ms()))).await?;
+    let behind = bench.numbers(plan.tasks);
+    let stored = behind.end;
+    bench.send(behind.map(|task| plan.message_of(plan.queues, task, wall_ms()))).await?;
     bench.until_stored(stored).await?;
     bench.pause().await;
-    let after = steady::load(bench, stored).await?;
-    Ok(Report { lateness_before_ms: Some(before.lateness_ms), ..after })
+    let after = steady::steady(bench).await?;
+    let called = bench.seen.calls();
+    anyhow::ensure!(
+        called == after.tasks,
+        "{called} calls for {} tasks: some came through the gate",
+        after.tasks
+    );
+    let (lateness_before_ms, tasks_behind) = (Some(before.lateness_ms), Some(plan.tasks));
+    Ok(Report { lateness_before_ms, tasks_behind, ..after })
 }

@@ -5,7 +5,6 @@ use std::time::Duration;
 use crate::model::{Batch, BatchFilter, BatchVerb, Change, Wall};
 use crate::runtime::gates::Author;
 
-use super::super::measure::Usage;
 use super::super::report::Report;
 use super::super::rig::Bench;
 use super::super::seen::{wall_ms, wall_us};
@@ -14,35 +13,33 @@ use super::{FAR_MS, HOUR_MS};
 /// From the first record to the last task done.
 pub(super) async fn pipeline(bench: &Bench<'_>) -> anyhow::Result<Report> {
     let tasks = bench.plan.tasks;
-    let (usage, now) = (Usage::now(), wall_ms());
-    tokio::try_join!(bench.produce(0..tasks, |_| now), bench.until_called("run", tasks))?;
+    let (span, now) = (bench.begin()?, wall_ms());
+    tokio::try_join!(bench.produce(bench.numbers(tasks), |_| now), bench.until_called("run", tasks))?;
     bench.until_empty().await?;
-    let tasks_per_second = tasks as f64 / usage.seconds();
-    Ok(Report { tasks, tasks_per_second, ..Report::default() }.late(&bench.seen.take_late()))
+    let tasks_per_second = tasks as f64 / span.seconds();
+    let report = Report { tasks, tasks_per_second, ..Report::default() };
+    Ok(bench.end(span, report).late(&bench.seen.take_late()))
 }
 
 /// From the first record until all are stored.
 pub(super) async fn ingest(bench: &Bench<'_>) -> anyhow::Result<Report> {
-    let (tasks, usage) = (bench.plan.tasks, Usage::now());
-    let from = wall_ms() + FAR_MS;
-    let spread = |task| from + (task * HOUR_MS / tasks) as i64;
-    tokio::try_join!(bench.produce(0..tasks, spread), bench.until_stored(tasks))?;
-    let tasks_per_second = tasks as f64 / usage.seconds();
-    Ok(Report {
-        tasks,
-        tasks_per_second,
-        persisted_per_second: Some(tasks_per_second),
-        cpu_us_per_task: Some(usage.cpu_us() / tasks as f64),
-        ..Report::default()
-    })
+    let (tasks, span) = (bench.plan.tasks, bench.begin()?);
+    let (numbers, from) = (bench.numbers(tasks), wall_ms() + FAR_MS);
+    let (first, end) = (numbers.start, numbers.end);
+    let spread = |task| from + ((task - first) * HOUR_MS / tasks) as i64;
+    tokio::try_join!(bench.produce(numbers, spread), bench.until_stored(end))?;
+    let tasks_per_second = tasks as f64 / span.seconds();
+    let persisted_per_second = Some(tasks_per_second);
+    Ok(bench.end(span, Report { tasks, tasks_per_second, persisted_per_second, ..Report::default() }))
 }
 
 /// All stored before the instant at which all are due; from then to the last call.
 pub(super) async fn herd(bench: &Bench<'_>) -> anyhow::Result<Report> {
-    let (tasks, lead, usage) = (bench.plan.tasks, bench.plan.lead, Usage::now());
-    let due = wall_ms() + lead.as_millis() as i64;
-    tokio::try_join!(bench.produce(0..tasks, |_| due), bench.until_stored(tasks))?;
-    let persisted = tasks as f64 / usage.seconds();
+    let (tasks, lead, span) = (bench.plan.tasks, bench.plan.lead, bench.begin()?);
+    let (numbers, due) = (bench.numbers(tasks), wall_ms() + lead.as_millis() as i64);
+    let end = numbers.end;
+    tokio::try_join!(bench.produce(numbers, |_| due), bench.until_stored(end))?;
+    let persisted = tasks as f64 / span.seconds();
     let left = due - wall_ms();
     anyhow::ensure!(
         left > 0,
@@ -59,17 +56,18 @@ pub(super) async fn herd(bench: &Bench<'_>) -> anyhow::Result<Report> {
     let tasks_per_second = tasks as f64 / drained;
     let report =
         Report { tasks, tasks_per_second, persisted_per_second: Some(persisted), ..Report::default() };
-    Ok(report.late(&bench.seen.take_late()))
+    Ok(bench.end(span, report).late(&bench.seen.take_late()))
 }
 
 /// All die; then from the batch that redrives them until they are done.
 pub(super) async fn redrive(bench: &Bench<'_>) -> anyhow::Result<Report> {
     let (tasks, now) = (bench.plan.tasks, wall_ms());
-    tokio::try_join!(bench.produce(0..tasks, |_| now), bench.until_called("die", tasks))?;
+    bench.seen.set_fails(true);
+    bench.seen.forget();
+    tokio::try_join!(bench.produce(bench.numbers(tasks), |_| now), bench.until_called("die", tasks))?;
     bench.until_empty().await?;
     bench.seen.set_fails(false);
-    bench.seen.forget();
-    let usage = Usage::now();
+    let span = bench.begin()?;
     let now = Wall(wall_us() / 1_000);
     let batch = Batch {
         verb: BatchVerb::Redrive,
@@ -84,6 +82,7 @@ pub(super) async fn redrive(bench: &Bench<'_>) -> anyhow::Result<Report> {
     gates.change(now, Author::default(), Change::BatchBegun(batch)).await?;
     bench.until_called("redrive", tasks).await?;
     bench.until_empty().await?;
-    let tasks_per_second = tasks as f64 / usage.seconds();
-    Ok(Report { tasks, tasks_per_second, ..Report::default() }.late(&bench.seen.take_late()))
+    let tasks_per_second = tasks as f64 / span.seconds();
+    let report = Report { tasks, tasks_per_second, ..Report::default() };
+    Ok(bench.end(span, report).late(&bench.seen.take_late()))
 }

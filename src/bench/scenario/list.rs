@@ -33,10 +33,10 @@ const MEASURED: usize = 300;
 /// # Errors
 /// When the store does not take a row, or a list is not answered with a full page.
 pub(super) async fn list(bench: &Bench<'_>, load: Load) -> anyhow::Result<Report> {
-    let (start, tasks) = (Instant::now(), bench.plan.tasks);
+    let (span, tasks) = (bench.begin()?, bench.plan.tasks);
     let Load { from, spread_ms, .. } = load;
     fill(bench, load).await?;
-    let per_second = tasks as f64 / start.elapsed().as_secs_f64();
+    let tasks_per_second = tasks as f64 / span.seconds();
     let server = Server::new();
     server.open(bench.node().clone());
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("an address for the interface")?;
@@ -52,7 +52,8 @@ pub(super) async fn list(bench: &Bench<'_>, load: Load) -> anyhow::Result<Report
     let list_oldest_ms = Some(time(bench, &url, 0).await?);
     drop(stop);
     serving.await??;
-    Ok(Report { tasks, tasks_per_second: per_second, list_newest_ms, list_oldest_ms, ..Report::default() })
+    let report = Report { tasks, tasks_per_second, list_newest_ms, list_oldest_ms, ..Report::default() };
+    Ok(bench.end(span, report).without_shares())
 }
 
 async fn fill(bench: &Bench<'_>, load: Load) -> anyhow::Result<()> {

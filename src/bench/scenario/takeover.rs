@@ -15,8 +15,10 @@ use super::super::seen::wall_ms;
 
 pub(super) async fn takeover(bench: &mut Bench<'_>) -> anyhow::Result<Report> {
     let (tasks, lead) = (bench.plan.tasks, bench.plan.lead);
-    let due = wall_ms() + lead.as_millis() as i64;
-    tokio::try_join!(bench.produce(0..tasks, |_| due), bench.until_stored(tasks))?;
+    let span = bench.begin()?;
+    let (numbers, due) = (bench.numbers(tasks), wall_ms() + lead.as_millis() as i64);
+    let stored = numbers.end;
+    tokio::try_join!(bench.produce(numbers, |_| due), bench.until_stored(stored))?;
     let start = Instant::now();
     let second = bench.builder("bench-2")?.start().await.context("the second node")?;
     shared(bench, &second).await?;
@@ -38,14 +40,21 @@ pub(super) async fn takeover(bench: &mut Bench<'_>) -> anyhow::Result<Report> {
     bench.until_running(&[bench.node()]).await?;
     let lost_ms = ms(start);
     let left = due - wall_ms();
+    anyhow::ensure!(
+        left > 0,
+        "the tasks were due {} ms before the last takeover was over, and wait for it: give --lead more than {} seconds",
+        -left,
+        lead.as_secs()
+    );
     bench.bar.set_message("due soon");
-    tokio::time::sleep(Duration::from_millis(u64::try_from(left).unwrap_or(0))).await;
+    tokio::time::sleep(Duration::from_millis(left.unsigned_abs())).await;
     bench.until_called("run", tasks).await?;
     bench.until_empty().await?;
     let drained = (bench.seen.last_us() - due * 1_000).max(1) as f64 / 1e6;
     let (tasks_per_second, takeover) =
         (tasks as f64 / drained, Some(Takeover { joined_ms, stopped_ms, lost_ms }));
-    Ok(Report { tasks, tasks_per_second, takeover, ..Report::default() }.late(&bench.seen.take_late()))
+    let report = Report { tasks, tasks_per_second, takeover, ..Report::default() };
+    Ok(bench.end(span, report).without_shares().late(&bench.seen.take_late()))
 }
 
 /// Until the other runs some shards, and both together run all of them.

@@ -64,9 +64,12 @@ impl Suite {
         let scenarios = self.entries.iter().map(|entry| {
             let command = format!("<code>dueline {}</code>", escaped(&entry.line(self.is_quick)));
             match (self.reports.get(entry.name), self.failed.get(entry.name)) {
-                (Some(report), _) => {
+                (Some(report), failed) => {
                     let link =
                         format!("<a href=\"{0}.html\">{0}</a> <a href=\"{0}.json\">JSON</a>", entry.name);
+                    let failed =
+                        failed.map(|why| format!("\n<span class=\"bad\">failed: {}</span>", escaped(why)));
+                    let command = command + &failed.unwrap_or_default();
                     [vec![link, command], row(report)].concat()
                 }
                 (None, Some(why)) => {

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use scylla::client::session::Session;
 use scylla::deserialize::row::DeserializeRow;
 use scylla::response::query_result::QueryRowsResult;
 use scylla::response::{PagingState, PagingStateResponse};
@@ -30,7 +29,7 @@ pub(super) fn number_column(number: u64) -> Result<i64, Error> {
 
 /// Runs a statement that answers with rows, and gives its pages one after the other.
 pub(super) struct Pages<'a, V> {
-    pub(super) session: &'a Session,
+    shared: &'a Shared,
     pub(super) statement: &'a PreparedStatement,
     pub(super) values: V,
     state: Option<PagingState>,
@@ -38,14 +37,15 @@ pub(super) struct Pages<'a, V> {
 
 impl<'a, V: SerializeRow> Pages<'a, V> {
     pub(super) fn new(shared: &'a Shared, statement: &'a PreparedStatement, values: V) -> Self {
-        Pages { session: &shared.session, statement, values, state: Some(PagingState::start()) }
+        Pages { shared, statement, values, state: Some(PagingState::start()) }
     }
 
     /// The next page; `None` after the last. A page may be empty without being the last.
     pub(super) async fn next(&mut self) -> Result<Option<QueryRowsResult>, Error> {
         let Some(state) = self.state.take() else { return Ok(None) };
         let (page, state) = self
-            .session
+            .shared
+            .ask()
             .execute_single_page(self.statement, &self.values, state)
             .await
             .map_err(|error| errors::of_request(&error))?;
@@ -80,7 +80,7 @@ pub(super) async fn one_page(
     statement: &PreparedStatement,
     values: impl SerializeRow,
 ) -> Result<QueryRowsResult, Error> {
-    let answer = shared.session.execute_unpaged(statement, values).await;
+    let answer = shared.ask().execute_unpaged(statement, values).await;
     let answer = answer.map_err(|error| errors::of_request(&error))?;
     answer.into_rows_result().map_err(|error| Error::Corrupt(error.to_string()))
 }
@@ -90,7 +90,7 @@ pub(super) async fn execute(
     statement: &PreparedStatement,
     values: impl SerializeRow,
 ) -> Result<(), Error> {
-    let answer = shared.session.execute_unpaged(statement, values).await;
+    let answer = shared.ask().execute_unpaged(statement, values).await;
     answer.map(drop).map_err(|error| errors::of_request(&error))
 }
 

@@ -120,7 +120,7 @@ async fn send_rows<V: SerializeRow>(
     rows.iter().for_each(|_| batch.append_statement(statement.clone()));
     let values: Vec<&V> = rows.iter().map(|(_, columns)| columns).collect();
     let _permit = shared.permit().await?;
-    let answer = shared.session.batch(&batch, values).await;
+    let answer = shared.ask().batch(&batch, values).await;
     answered(answer.map_err(|error| errors::of_request(&error))?);
     Ok(())
 }
@@ -131,7 +131,7 @@ async fn send_row(
     columns: impl SerializeRow,
 ) -> Result<(), Error> {
     let _permit = shared.permit().await?;
-    let answer = shared.session.execute_unpaged(statement, columns).await;
+    let answer = shared.ask().execute_unpaged(statement, columns).await;
     answered(answer.map_err(|error| errors::of_request(&error))?);
     Ok(())
 }
