@@ -35,13 +35,14 @@ impl Actor {
                 let payload = payload.filter(|_| event.kind == TaskEventKind::Dead)?;
                 Some(dead_letter::message(event, payload, &options.prefix, &options.group))
             };
-            let records = events.iter().zip(payloads).map(|(event, payload)| {
+            let mut records = Vec::with_capacity(events.len());
+            for (event, payload) in events.iter().zip(payloads) {
                 let told = options.task_events.then(|| task_event::message(event, &options.prefix));
-                [letter(event, payload), told]
-            });
-            let sent = match &events[..] {
-                [_] => vec![one_after_the_other(&shared, records.flatten().flatten()).await],
-                _ => at_once(&shared, records).await,
+                records.push([letter(event, payload), told]);
+            }
+            let sent = match <[Records; 1]>::try_from(records) {
+                Ok([records]) => vec![one_after_the_other(&shared, records).await],
+                Err(records) => at_once(&shared, records).await,
             };
             let count = sent.iter().take_while(|sent| sent.is_ok()).count();
             if options.task_events {
@@ -56,13 +57,13 @@ impl Actor {
     }
 }
 
+/// What an event sends: its dead letter, and itself.
+type Records = [Option<log::Message>; 2];
+
 /// The records of each event, all in order. They are under way once they are asked for, so their answers are taken one by one.
-async fn at_once(
-    shared: &Shared,
-    events: impl Iterator<Item = [Option<log::Message>; 2]>,
-) -> Vec<Result<(), log::Error>> {
+async fn at_once(shared: &Shared, events: Vec<Records>) -> Vec<Result<(), log::Error>> {
     let produce = |record: log::Message| shared.events_producer.produce(record);
-    let sent: Vec<_> = events.map(|records| records.map(|record| record.map(produce))).collect();
+    let sent: Vec<_> = events.into_iter().map(|records| records.map(|record| record.map(produce))).collect();
     let mut answers = Vec::with_capacity(sent.len());
     for written in sent {
         let mut answer = Ok(());
@@ -77,12 +78,9 @@ async fn at_once(
 
 /// The records of the only event: while the dead topic takes nothing, the events topic is not filled with the same again and
 /// again. One that is too large is left out.
-async fn one_after_the_other(
-    shared: &Shared,
-    records: impl Iterator<Item = log::Message>,
-) -> Result<(), log::Error> {
+async fn one_after_the_other(shared: &Shared, records: Records) -> Result<(), log::Error> {
     let mut too_large = Ok(());
-    for record in records {
+    for record in records.into_iter().flatten() {
         match shared.events_producer.produce(record).await {
             Ok(_) => {}
             Err(error @ log::Error::TooLarge(_)) => too_large = Err(error),

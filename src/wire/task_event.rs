@@ -74,7 +74,8 @@ pub fn message(event: &TaskEvent, prefix: &str) -> Message {
     });
     let value = texts.add(|to| Ok(serde_json::to_writer(to, &data(event))?));
     let bytes = Bytes::from(texts.0);
-    let header = |name: &'static str, part: Range<usize>| -> Header { (name.into(), Some(bytes.slice(part))) };
+    let header =
+        |name: &'static str, part: Range<usize>| -> Header { (name.into(), Some(bytes.slice(part))) };
     let fixed = |name: &'static str, value: &'static str| -> Header {
         (name.into(), Some(Bytes::from_static(value.as_bytes())))
     };

@@ -28,7 +28,7 @@ const CACHE_BYTES: u64 = 8 * 1024 * 1024;
 /// All journals together, in bytes: what a start reads at most.
 const JOURNAL_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// One memtable of a table, in bytes.
-const MEMTABLE_BYTES: u64 = 8 * 1024 * 1024;
+pub(super) const MEMTABLE_BYTES: u64 = 8 * 1024 * 1024;
 /// Threads that flush and compact. Of several, fjall keeps one free for flushes, which spins while others compact.
 const WORKER_THREADS: usize = 1;
 /// Free disk space below which writes are refused, in bytes (default): room to flush what is in memory, and to start.

@@ -144,6 +144,22 @@ async fn a_row_too_large_is_refused_by_its_index_and_nothing_is_written() {
     assert_eq!(store.payload(Shard(1), place(1)).await.expect("it answers"), None);
 }
 
+/// What was seen to stand still for ever: more small batches than fjall's queue holds while its worker is busy, with a memtable that is
+/// full.
+#[tokio::test]
+async fn many_small_batches_while_memtables_are_flushed_do_not_stop_the_store() {
+    const BATCHES: u64 = 20_000;
+    let dir = directory();
+    let store = open(&dir);
+    let write = async {
+        for n in 0..BATCHES {
+            store.write(Arc::from([payload(n, 4_096)])).await.expect("it is written");
+        }
+    };
+    let written = tokio::time::timeout(std::time::Duration::from_secs(120), write).await;
+    assert!(written.is_ok(), "the store stands still");
+}
+
 #[tokio::test]
 async fn without_free_disk_space_writes_are_unavailable_and_reads_go_on() {
     let dir = directory();

@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use fjall::{OwnedWriteBatch, PersistMode, Slice};
+use fjall::{AbstractTree as _, OwnedWriteBatch, PersistMode, Slice};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use super::db::{Failure, Table, Tables};
+use super::db::{Failure, MEMTABLE_BYTES, Table, Tables};
 use super::meta::Staged;
 
 /// Most changes of one batch.
@@ -261,11 +261,7 @@ impl Writer {
 
     /// The flush itself runs on the database's own threads. A failure shows at the next write.
     fn flush_quiet_tables(&self) {
-        for table in self.tables.all() {
-            if let Err(error) = table.rotate_memtable() {
-                tracing::warn!(%error, "a memtable of the embedded store was not flushed");
-            }
-        }
+        self.tables.all().into_iter().for_each(rotate);
     }
 
     fn write(&mut self, jobs: &mut [Job]) -> Result<(), Failure> {
@@ -275,7 +271,7 @@ impl Writer {
         for job in jobs {
             job.change.stage(&mut batch);
         }
-        batch.rows.commit().map_err(|error| {
+        let committed = batch.rows.commit().map_err(|error| {
             let failure = Failure::of_write(&error);
             tracing::error!(error = %failure, dir = %self.dir.display(), "embedded store cannot write: restart it");
             self.failed = Some(match &failure {
@@ -283,7 +279,21 @@ impl Writer {
                 lasting => lasting.clone(),
             });
             failure
-        })
+        });
+        if committed.is_ok() {
+            self.rotate_full_memtables();
+        }
+        committed
+    }
+
+    /// Rotates what is full at once, and does not wait for fjall to do it. fjall asks its worker to, with every batch until it is
+    /// done, in a queue of 1,000 that the worker itself writes to: filled during a long compaction, both waited for ever.
+    fn rotate_full_memtables(&self) {
+        for table in self.tables.all() {
+            if table.tree.active_memtable().size() > MEMTABLE_BYTES {
+                rotate(table);
+            }
+        }
     }
 
     /// Refuses a batch before anything of it is staged: these refusals pass by themselves or by a restart.
@@ -309,6 +319,12 @@ impl Writer {
             std::thread::park_timeout(FLUSH_POLL);
         }
         Ok(())
+    }
+}
+
+fn rotate(table: &fjall::Keyspace) {
+    if let Err(error) = table.rotate_memtable() {
+        tracing::warn!(%error, "a memtable of the embedded store was not flushed");
     }
 }
 

@@ -317,7 +317,8 @@ pub fn cloud_event_headers(verb: &str, source: &str, id: &str) -> Vec<Header> {
 pub fn message(event: &Event, value: Bytes, traceparent: Option<&str>) -> Message {
     let queue = event.queue.as_ref().map(|queue| queue.as_str());
     let key = queue.or(event.id.as_ref().map(|id| id.as_str()));
-    let header = |text: &str| -> Header { ("traceparent".into(), Some(Bytes::copy_from_slice(text.as_bytes()))) };
+    let header =
+        |text: &str| -> Header { ("traceparent".into(), Some(Bytes::copy_from_slice(text.as_bytes()))) };
     Message {
         target: Target::Topic(Topic::Schedule),
         partition: None,

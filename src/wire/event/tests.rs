@@ -29,8 +29,9 @@ pub(super) fn rules() -> Rules {
 }
 
 pub(super) fn record(headers: &[(&str, &str)], value: &[u8]) -> Record {
-    let header =
-        |(name, value): &(&str, &str)| ((*name).to_owned().into(), Some(Bytes::copy_from_slice(value.as_bytes())));
+    let header = |(name, value): &(&str, &str)| {
+        ((*name).to_owned().into(), Some(Bytes::copy_from_slice(value.as_bytes())))
+    };
     Record {
         offset: 5,
         appended: APPENDED,
