@@ -165,8 +165,8 @@ impl Args {
 
     /// The run of this process.
     pub(super) fn plan(&self, config: Option<&Config>) -> Result<Plan, String> {
-        let plans = self.plans(config)?.into_iter();
-        plans.skip(self.nth.unwrap_or(0)).next().ok_or_else(|| "--nth is beyond the last run".to_owned())
+        let mut plans = self.plans(config)?.into_iter();
+        plans.nth(self.nth.unwrap_or(0)).ok_or_else(|| "--nth is beyond the last run".to_owned())
     }
 
     /// The runs asked for, in order.
