@@ -114,6 +114,11 @@ pub(crate) fn check(binary: Option<PathBuf>) -> Result<bool> {
     check::run(binary)
 }
 
+/// Makes the layout of this binary, or of the one of this checkout; the digest of the image.
+pub(crate) fn write(binary: Option<PathBuf>, out: &std::path::Path) -> Result<String> {
+    files::of(binary)?.write(out)
+}
+
 /// Whether the image can be run here; why not, otherwise.
 pub(crate) fn possible() -> Result<()> {
     if !cfg!(target_os = "linux") {

@@ -22,6 +22,8 @@ enum Probe {
     Program(&'static str),
     /// A C library known to pkg-config.
     Library(&'static str),
+    /// A file that is on no PATH.
+    File(&'static str),
     /// A Java of exactly the major version the servers are made for.
     Java,
     /// Python's module that makes environments with pip in them.
@@ -49,6 +51,14 @@ pub(crate) const ETCD: Need = Need { what: Probe::Program("etcd"), package: "etc
 /// Makes the key that the Kubernetes API server signs with, and a server with a certificate.
 pub(crate) const OPENSSL: Need = Need { what: Probe::Program("openssl"), package: "openssl" };
 
+/// Runs the containers of a node of Kubernetes.
+pub(crate) const CONTAINERD: Need = Need { what: Probe::Program("containerd"), package: "containerd" };
+/// Gives pods an interface on a bridge.
+pub(crate) const CNI_BRIDGE: Need =
+    Need { what: Probe::File("/usr/lib/cni/bridge"), package: "containernetworking-plugins" };
+/// Makes bridges.
+pub(crate) const IPROUTE: Need = Need { what: Probe::Program("ip"), package: "iproute2" };
+
 /// Takes what only debuggers need out of the binary of the image.
 pub(crate) const STRIP: Need = Need { what: Probe::Program("strip"), package: "binutils" };
 /// Runs the image.
@@ -74,6 +84,7 @@ impl Need {
         match self.what {
             Probe::Program(name) => program(name).is_some(),
             Probe::Library(name) => succeeds("pkg-config", &["--exists", name]),
+            Probe::File(path) => std::path::Path::new(path).is_file(),
             Probe::Java => java().is_ok(),
             Probe::PythonVenv => succeeds("python3", &["-c", "import venv, ensurepip"]),
         }

@@ -3,6 +3,8 @@
 //! Both end when it is dropped, and the kernel kills them when this process is killed. No controller runs: what is sent is
 //! judged and kept, and nothing comes of it.
 
+use super::cluster::keys;
+use super::cluster::plan::SERVICES;
 use super::kubectl::Kubectl;
 use super::programs::Programs;
 use crate::servers::state;
@@ -21,6 +23,8 @@ const READY_POLL_INTERVAL: Duration = Duration::from_millis(200);
 const STOP_GRACE: Duration = Duration::from_secs(10);
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(20);
 const LOG_TAIL_LINES: usize = 10;
+/// Who is who, in the folder of the API server.
+pub(super) const TOKENS: &str = "tokens";
 
 /// A running API server.
 #[derive(Debug)]
@@ -39,7 +43,7 @@ pub(super) fn start(programs: &Programs, dir: &Path) -> Result<Api> {
     let held = Dir(dir.to_owned());
     let [client, peer, secure] = free_ports()?;
     let etcd = etcd(dir, client, peer)?;
-    let kubectl = Kubectl::new(programs.kubectl.clone(), dir);
+    let kubectl = Kubectl::new(programs.path("kubectl"), dir);
     let token = random_token()?;
     let apiserver = apiserver(programs, dir, client, secure, &token)?;
     let mut api = Api { kubectl, _apiserver: apiserver, _etcd: etcd, _dir: held };
@@ -71,46 +75,47 @@ impl Api {
 
 fn etcd(dir: &Path, client: u16, peer: u16) -> Result<Process> {
     let program = packages::program("etcd").context("etcd: install the Debian package etcd-server")?;
-    let (client, peer) = (format!("http://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
-    let flags = [
+    Process::start("etcd", &program, &etcd_flags(dir, Ipv4Addr::LOCALHOST, client, peer), dir)
+}
+
+/// How etcd is started in a folder.
+pub(super) fn etcd_flags(dir: &Path, at: Ipv4Addr, client: u16, peer: u16) -> Vec<String> {
+    let (client, peer) = (format!("http://{at}:{client}"), format!("http://{at}:{peer}"));
+    vec![
         format!("--data-dir={}", dir.join("etcd").display()),
         format!("--listen-client-urls={client}"),
         format!("--advertise-client-urls={client}"),
         format!("--listen-peer-urls={peer}"),
         format!("--initial-advertise-peer-urls={peer}"),
         format!("--initial-cluster=default={peer}"),
-    ];
-    Process::start("etcd", &program, &flags, dir)
+    ]
 }
 
 fn apiserver(programs: &Programs, dir: &Path, etcd: u16, port: u16, token: &str) -> Result<Process> {
     let key = dir.join("service-accounts.key");
-    let made = Command::new("openssl")
-        .args(["genrsa", "-out"])
-        .args([key.as_os_str(), "2048".as_ref()])
-        .stdin(Stdio::null())
-        .output()
-        .context("running openssl: install the Debian package openssl")?;
-    if !made.status.success() {
-        bail!("openssl made no key: {}", String::from_utf8_lossy(&made.stderr).trim());
-    }
-    let tokens = dir.join("tokens");
-    fs::write(&tokens, format!("{token},check,check,\"system:masters\"\n")).context("writing the token")?;
-    let flags = [
-        format!("--etcd-servers=http://127.0.0.1:{etcd}"),
-        "--bind-address=127.0.0.1".to_owned(),
-        "--advertise-address=127.0.0.1".to_owned(),
+    keys::key(&key)?;
+    fs::write(dir.join(TOKENS), format!("{token},check,check,\"system:masters\"\n"))
+        .context("writing the token")?;
+    let mut flags = apiserver_flags(dir, Ipv4Addr::LOCALHOST, etcd, port, &key);
+    flags.push("--authorization-mode=RBAC".to_owned());
+    Process::start("kube-apiserver", &programs.path("kube-apiserver"), &flags, dir)
+}
+
+/// How the API server is started in a folder, which has the tokens; the key is that of service accounts.
+pub(super) fn apiserver_flags(dir: &Path, at: Ipv4Addr, etcd: u16, port: u16, key: &Path) -> Vec<String> {
+    vec![
+        format!("--cert-dir={}", dir.join("certificates").display()),
+        format!("--etcd-servers=http://{at}:{etcd}"),
+        format!("--bind-address={at}"),
+        format!("--advertise-address={at}"),
         "--endpoint-reconciler-type=none".to_owned(),
         format!("--secure-port={port}"),
-        format!("--cert-dir={}", dir.join("certificates").display()),
-        format!("--token-auth-file={}", tokens.display()),
-        "--authorization-mode=RBAC".to_owned(),
+        format!("--token-auth-file={}", dir.join(TOKENS).display()),
         "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
         format!("--service-account-key-file={}", key.display()),
         format!("--service-account-signing-key-file={}", key.display()),
-        "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
-    ];
-    Process::start("kube-apiserver", &programs.apiserver, &flags, dir)
+        format!("--service-cluster-ip-range={SERVICES}"),
+    ]
 }
 
 /// Ports that are free now, all different.
@@ -125,7 +130,8 @@ fn free_ports<const N: usize>() -> Result<[u16; N]> {
     Ok(ports)
 }
 
-fn random_token() -> Result<String> {
+/// What nobody can guess.
+pub(super) fn random_token() -> Result<String> {
     let mut bytes = [0; 16];
     File::open("/dev/urandom")
         .and_then(|mut file| file.read_exact(&mut bytes))

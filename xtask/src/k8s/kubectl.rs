@@ -1,5 +1,6 @@
 //! kubectl, told nothing by the person's own configuration.
 
+use super::cluster::plan::EVERYWHERE;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::fs::File;
@@ -45,12 +46,7 @@ impl Kubectl {
 
     /// Writes the address and the token.
     pub(super) fn configure(&self, server: &str, authority: &Path, token: &str) -> Result<()> {
-        let config = serde_json::json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "check",
-            "clusters": [{"name": "check", "cluster": {"server": server, "certificate-authority": authority}}],
-            "users": [{"name": "check", "user": {"token": token}}],
-            "contexts": [{"name": "check", "context": {"cluster": "check", "user": "check"}}],
-        });
+        let config = kubeconfig(server, authority, token);
         serde_json::to_writer(File::create(self.config())?, &config).context("writing the kubeconfig")
     }
 
@@ -75,6 +71,16 @@ impl Kubectl {
             }
             std::thread::sleep(CONDITION_POLL_INTERVAL);
         }
+    }
+
+    /// What it says to arguments; its complaint is an error.
+    pub(super) fn said(&self, args: &[&str]) -> Result<String> {
+        let output =
+            self.command(args).output().with_context(|| format!("running kubectl {}", args.join(" ")))?;
+        if !output.status.success() {
+            bail!("kubectl {}: {}", args.join(" "), cut(String::from_utf8_lossy(&output.stderr).trim()));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     /// Renders a folder with a kustomization.
@@ -109,20 +115,33 @@ impl Kubectl {
         Ok(Said { objects: objects_of(&output.stdout)?, complaints })
     }
 
-    fn command(&self, args: &[&str]) -> Command {
+    /// It with arguments, to be run.
+    pub(super) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command
             .args(args)
             .env("HOME", &self.dir)
             .env("KUBECONFIG", self.config())
             .env("KUBECTL_KUBERC", "false")
+            .env("NO_PROXY", EVERYWHERE)
             .stdin(Stdio::null());
         command
     }
 
-    fn config(&self) -> PathBuf {
+    /// The file with the address and the token.
+    pub(super) fn config(&self) -> PathBuf {
         self.dir.join("kubeconfig")
     }
+}
+
+/// How a user reaches an API server.
+pub(super) fn kubeconfig(server: &str, authority: &Path, token: &str) -> Value {
+    serde_json::json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "check",
+        "clusters": [{"name": "check", "cluster": {"server": server, "certificate-authority": authority}}],
+        "users": [{"name": "check", "user": {"token": token}}],
+        "contexts": [{"name": "check", "context": {"cluster": "check", "user": "check"}}],
+    })
 }
 
 /// One object, several one after the other, or a list of them.

@@ -71,6 +71,8 @@ pub(crate) struct Node {
     pub(crate) dc: String,
     pub(crate) rack: String,
     pub(crate) jvm: &'static [&'static str],
+    /// Whether clients have to say who they are, and may do what they were granted.
+    pub(crate) passwords: bool,
 }
 
 impl Node {
@@ -84,6 +86,7 @@ impl Node {
             dc: "dc1".to_owned(),
             rack: "r1".to_owned(),
             jvm: &["-Xms1g", "-Xmx1g", "-XX:+UseG1GC"],
+            passwords: false,
         }
     }
 }
@@ -124,28 +127,58 @@ pub(crate) fn answers(at: SocketAddr) -> Result<bool> {
 
 /// How many other nodes a node knows of, by its own table.
 pub(crate) fn peers(at: SocketAddr) -> Result<u64> {
-    let mut stream = TcpStream::connect_timeout(&at, PROBE_TIMEOUT)?;
-    stream.set_read_timeout(Some(PROBE_TIMEOUT))?;
-    stream.set_write_timeout(Some(PROBE_TIMEOUT))?;
-    const STARTUP: u8 = 1;
-    const READY: u8 = 2;
-    const QUERY: u8 = 7;
-    const RESULT: u8 = 8;
-    const CONSISTENCY_ONE: [u8; 3] = [0, 1, 0];
-    let text =
-        |of: &str| [&u16::try_from(of.len()).unwrap_or_default().to_be_bytes(), of.as_bytes()].concat();
-    let options = [vec![0, 1], text("CQL_VERSION"), text("3.0.0")].concat();
-    ensure!(exchange(&mut stream, STARTUP, &options)?.0 == READY, "{at} does not let clients in");
-    let query = "SELECT COUNT(*) FROM system.peers_v2";
-    let length = u32::try_from(query.len())?.to_be_bytes();
-    let body = [&length[..], query.as_bytes(), &CONSISTENCY_ONE].concat();
-    let (kind, rows) = exchange(&mut stream, QUERY, &body)?;
+    let mut stream = connect(at)?;
+    ensure!(startup(&mut stream)? == READY, "{at} does not let clients in");
+    let (kind, rows) = query(&mut stream, "SELECT COUNT(*) FROM system.peers_v2")?;
     // One row with one value, a bigint: the last eight bytes.
     let count = rows
         .last_chunk()
         .filter(|_| kind == RESULT)
         .with_context(|| format!("{at} does not count its peers"))?;
     Ok(u64::from_be_bytes(*count))
+}
+
+/// Runs statements as a user of a node that asks for passwords.
+pub(crate) fn run(at: SocketAddr, user: &str, password: &str, statements: &[String]) -> Result<()> {
+    let mut stream = connect(at)?;
+    ensure!(startup(&mut stream)? == AUTHENTICATE, "{at} does not ask who one is");
+    let told = format!("\0{user}\0{password}");
+    let body = [&u32::try_from(told.len())?.to_be_bytes(), told.as_bytes()].concat();
+    ensure!(exchange(&mut stream, AUTH_RESPONSE, &body)?.0 == AUTH_SUCCESS, "{at} does not let {user} in");
+    for statement in statements {
+        let (kind, said) = query(&mut stream, statement)?;
+        ensure!(kind == RESULT, "{statement}: {}", String::from_utf8_lossy(&said));
+    }
+    Ok(())
+}
+
+const STARTUP: u8 = 1;
+const READY: u8 = 2;
+const AUTHENTICATE: u8 = 3;
+const QUERY: u8 = 7;
+const RESULT: u8 = 8;
+const AUTH_RESPONSE: u8 = 15;
+const AUTH_SUCCESS: u8 = 16;
+
+fn connect(at: SocketAddr) -> Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&at, PROBE_TIMEOUT)?;
+    stream.set_read_timeout(Some(PROBE_TIMEOUT))?;
+    stream.set_write_timeout(Some(PROBE_TIMEOUT))?;
+    Ok(stream)
+}
+
+/// The kind of the answer: whether the node wants to know who one is.
+fn startup(stream: &mut TcpStream) -> Result<u8> {
+    let text =
+        |of: &str| [&u16::try_from(of.len()).unwrap_or_default().to_be_bytes(), of.as_bytes()].concat();
+    let options = [vec![0, 1], text("CQL_VERSION"), text("3.0.0")].concat();
+    Ok(exchange(stream, STARTUP, &options)?.0)
+}
+
+fn query(stream: &mut TcpStream, text: &str) -> Result<(u8, Vec<u8>)> {
+    const CONSISTENCY_ONE: [u8; 3] = [0, 1, 0];
+    let length = u32::try_from(text.len())?.to_be_bytes();
+    exchange(stream, QUERY, &[&length[..], text.as_bytes(), &CONSISTENCY_ONE].concat())
 }
 
 /// One request and its answer: version 4, one stream. The answer's kind and body.
@@ -168,6 +201,10 @@ fn agent(jars: &Path) -> String {
 
 fn cassandra_yaml(node: &Node) -> String {
     let Node { cluster, address, ports: Ports { client, inner }, seeds, .. } = node;
+    let passwords = match node.passwords {
+        true => "authenticator: PasswordAuthenticator\nauthorizer: CassandraAuthorizer\n",
+        false => "",
+    };
     format!(
         "cluster_name: {cluster}
 listen_address: {address}
@@ -202,7 +239,7 @@ commitlog_sync_period: 10000ms
 auto_snapshot: false
 # A test machine's disk may be nearly full.
 commitlog_total_space: 512MiB
-"
+{passwords}"
     )
 }
 

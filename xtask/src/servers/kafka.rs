@@ -7,7 +7,7 @@ use crate::say;
 use anyhow::{Context, Result, bail};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -41,6 +41,43 @@ pub(crate) struct Node {
     /// Without a heartbeat for this long it is dead to the controllers.
     pub(crate) session_ms: u32,
     pub(crate) heap_mb: u32,
+    pub(crate) secure: Option<Secure>,
+}
+
+/// A second way in for clients, by TLS and a password (SCRAM-SHA-512).
+#[derive(Debug)]
+pub(crate) struct Secure {
+    pub(crate) port: u16,
+    /// A key and its certificates, as PEM in one file.
+    pub(crate) keystore: PathBuf,
+    /// Names with their passwords. They are made with the data folder.
+    pub(crate) users: Vec<(String, String)>,
+}
+
+impl Secure {
+    const MECHANISM: &str = "SCRAM-SHA-512";
+
+    fn properties(&self) -> String {
+        let Secure { keystore, .. } = self;
+        format!(
+            "sasl.enabled.mechanisms={mechanism}
+listener.name.secure.{name}.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+listener.name.secure.ssl.keystore.type=PEM
+listener.name.secure.ssl.keystore.location={keystore}
+",
+            mechanism = Secure::MECHANISM,
+            name = Secure::MECHANISM.to_lowercase(),
+            keystore = keystore.display()
+        )
+    }
+
+    /// What makes the users when the data folder is made.
+    fn arguments(&self) -> Vec<String> {
+        let user = |(name, password): &(String, String)| {
+            format!("{}=[name={name},password={password}]", Secure::MECHANISM)
+        };
+        self.users.iter().flat_map(|one| ["--add-scram".to_owned(), user(one)]).collect()
+    }
 }
 
 impl Node {
@@ -58,6 +95,7 @@ impl Node {
             // A killed broker may come back once the controller has given up on it: within 3 s, not 9.
             session_ms: 3_000,
             heap_mb: 512,
+            secure: None,
         }
     }
 }
@@ -69,7 +107,7 @@ pub(crate) fn prepare(site: &Site, node: &Node) -> Result<Launch> {
     let properties = site.configure("server.properties", &server_properties(&data, node))?;
     site.configure("log4j2.xml", LOGGING)?;
     if !data.join("meta.properties").exists() {
-        format_storage(site, &properties)?;
+        format_storage(site, &properties, node.secure.as_ref())?;
     }
     let heap = [format!("-Xms{}m", node.heap_mb / 2), format!("-Xmx{}m", node.heap_mb)];
     // One of many on a machine: threads and compilers of the JVM cost more than they gain.
@@ -125,16 +163,20 @@ fn server_properties(data: &Path, node: &Node) -> String {
         false => ("broker", String::new()),
     };
     let rack = node.rack.as_ref().map(|rack| format!("broker.rack={rack}\n")).unwrap_or_default();
+    let (secure, secure_properties) = match &node.secure {
+        Some(secure) => (format!(",SECURE://{address}:{}", secure.port), secure.properties()),
+        None => (String::new(), String::new()),
+    };
     format!(
         "process.roles={roles}
 node.id={id}
 {rack}controller.quorum.voters={voters}
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
-listeners=PLAINTEXT://{address}:{client}{controller}
-advertised.listeners=PLAINTEXT://{address}:{client}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
-log.dirs={data}
+listeners=PLAINTEXT://{address}:{client}{secure}{controller}
+advertised.listeners=PLAINTEXT://{address}:{client}{secure}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL
+{secure_properties}log.dirs={data}
 
 # Topics are created with their settings, by name, or not at all.
 auto.create.topics.enable=false
@@ -164,9 +206,11 @@ group.consumer.min.heartbeat.interval.ms=500
     )
 }
 
-fn format_storage(site: &Site, properties: &str) -> Result<()> {
+fn format_storage(site: &Site, properties: &str, secure: Option<&Secure>) -> Result<()> {
     say::line("formatting Kafka's data folder");
+    let users = secure.map(Secure::arguments).unwrap_or_default();
     let main = ["kafka.tools.StorageTool", "format", "--cluster-id", CLUSTER_ID, "--config", properties];
+    let main: Vec<&str> = main.into_iter().chain(users.iter().map(String::as_str)).collect();
     let output = site
         .launch(&["-XX:TieredStopAtLevel=1"], &main)
         .command()
@@ -190,6 +234,22 @@ mod tests {
         assert_eq!(brokers_listed(&answer(0)), 0);
         assert_eq!(brokers_listed(&answer(1)), 1);
         assert_eq!(brokers_listed(&[0; 7]), 0);
+    }
+
+    #[test]
+    fn a_secure_way_in_is_a_listener_of_its_own() {
+        let ports = Ports::at(19_092).unwrap();
+        let plain = server_properties(Path::new("/d"), &Node::alone(ports));
+        assert!(!plain.contains("SECURE://") && !plain.contains("keystore"));
+        let users = vec![("a".to_owned(), "b".to_owned())];
+        let secure = Secure { port: 9_093, keystore: "/k.pem".into(), users };
+        assert_eq!(secure.arguments(), ["--add-scram", "SCRAM-SHA-512=[name=a,password=b]"]);
+        let text = server_properties(Path::new("/d"), &Node { secure: Some(secure), ..Node::alone(ports) });
+        for wanted in
+            ["listeners=PLAINTEXT://127.0.0.1:19092,SECURE://127.0.0.1:9093,CONTROLLER", "=/k.pem\n"]
+        {
+            assert!(text.contains(wanted), "{text}");
+        }
     }
 
     #[test]
