@@ -168,6 +168,7 @@ fn broker(name: &str, address: std::net::Ipv4Addr, dc: &str) -> kafka::Node {
         copies_min: COPIES.1,
         session_ms: SESSION_MS,
         heap_mb: 300,
+        secured: None,
     }
 }
 
@@ -182,6 +183,7 @@ fn node(name: &str, address: std::net::Ipv4Addr, dc: &str) -> cassandra::Node {
         dc: dc.to_owned(),
         rack: format!("r{}", plan::number(name)),
         jvm: &["-Xms400m", "-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
+        secured: None,
     }
 }
 

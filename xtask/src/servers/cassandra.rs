@@ -2,6 +2,7 @@
 
 use super::ports::Ports;
 use super::process::{Launch, Site};
+use super::secured::Secured;
 use super::state;
 use anyhow::{Context, Result, ensure};
 use std::io::{Read, Write};
@@ -71,6 +72,8 @@ pub(crate) struct Node {
     pub(crate) dc: String,
     pub(crate) rack: String,
     pub(crate) jvm: &'static [&'static str],
+    /// With TLS, passwords and rights, when it has them.
+    pub(crate) secured: Option<Secured>,
 }
 
 impl Node {
@@ -84,6 +87,7 @@ impl Node {
             dc: "dc1".to_owned(),
             rack: "r1".to_owned(),
             jvm: &["-Xms1g", "-Xmx1g", "-XX:+UseG1GC"],
+            secured: None,
         }
     }
 }
@@ -168,6 +172,7 @@ fn agent(jars: &Path) -> String {
 
 fn cassandra_yaml(node: &Node) -> String {
     let Node { cluster, address, ports: Ports { client, inner }, seeds, .. } = node;
+    let secured = node.secured.as_ref().map(Secured::cassandra_yaml).unwrap_or_default();
     format!(
         "cluster_name: {cluster}
 listen_address: {address}
@@ -202,7 +207,7 @@ commitlog_sync_period: 10000ms
 auto_snapshot: false
 # A test machine's disk may be nearly full.
 commitlog_total_space: 512MiB
-"
+{secured}"
     )
 }
 

@@ -2,6 +2,7 @@
 
 use super::ports::Ports;
 use super::process::{Launch, Site};
+use super::secured::Secured;
 use super::state;
 use crate::say;
 use anyhow::{Context, Result, bail};
@@ -41,6 +42,8 @@ pub(crate) struct Node {
     /// Without a heartbeat for this long it is dead to the controllers.
     pub(crate) session_ms: u32,
     pub(crate) heap_mb: u32,
+    /// With TLS, passwords and rights, when it has them.
+    pub(crate) secured: Option<Secured>,
 }
 
 impl Node {
@@ -58,6 +61,7 @@ impl Node {
             // A killed broker may come back once the controller has given up on it: within 3 s, not 9.
             session_ms: 3_000,
             heap_mb: 512,
+            secured: None,
         }
     }
 }
@@ -69,7 +73,7 @@ pub(crate) fn prepare(site: &Site, node: &Node) -> Result<Launch> {
     let properties = site.configure("server.properties", &server_properties(&data, node))?;
     site.configure("log4j2.xml", LOGGING)?;
     if !data.join("meta.properties").exists() {
-        format_storage(site, &properties)?;
+        format_storage(site, &properties, node)?;
     }
     let heap = [format!("-Xms{}m", node.heap_mb / 2), format!("-Xmx{}m", node.heap_mb)];
     // One of many on a machine: threads and compilers of the JVM cost more than they gain.
@@ -125,15 +129,17 @@ fn server_properties(data: &Path, node: &Node) -> String {
         false => ("broker", String::new()),
     };
     let rack = node.rack.as_ref().map(|rack| format!("broker.rack={rack}\n")).unwrap_or_default();
+    let listener = node.secured.as_ref().map_or("PLAINTEXT", |_| Secured::LISTENER);
+    let secured = node.secured.as_ref().map(Secured::kafka_properties).unwrap_or_default();
     format!(
         "process.roles={roles}
 node.id={id}
 {rack}controller.quorum.voters={voters}
 controller.listener.names=CONTROLLER
-inter.broker.listener.name=PLAINTEXT
-listeners=PLAINTEXT://{address}:{client}{controller}
-advertised.listeners=PLAINTEXT://{address}:{client}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+inter.broker.listener.name={listener}
+listeners={listener}://{address}:{client}{controller}
+advertised.listeners={listener}://{address}:{client}
+listener.security.protocol.map={listener}:{listener},CONTROLLER:PLAINTEXT
 log.dirs={data}
 
 # Topics are created with their settings, by name, or not at all.
@@ -159,14 +165,17 @@ group.initial.rebalance.delay.ms=0
 group.min.session.timeout.ms=1000
 group.consumer.min.session.timeout.ms=1000
 group.consumer.min.heartbeat.interval.ms=500
-",
+{secured}",
         data = data.display()
     )
 }
 
-fn format_storage(site: &Site, properties: &str) -> Result<()> {
+fn format_storage(site: &Site, properties: &str, node: &Node) -> Result<()> {
     say::line("formatting Kafka's data folder");
-    let main = ["kafka.tools.StorageTool", "format", "--cluster-id", CLUSTER_ID, "--config", properties];
+    let users = node.secured.as_ref().map(|_| Secured::kafka_users());
+    let mut main =
+        vec!["kafka.tools.StorageTool", "format", "--cluster-id", CLUSTER_ID, "--config", properties];
+    main.extend(users.iter().flatten().map(String::as_str));
     let output = site
         .launch(&["-XX:TieredStopAtLevel=1"], &main)
         .command()
