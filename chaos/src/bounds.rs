@@ -54,7 +54,7 @@ pub(crate) fn of(scenario: Scenario, measured: &Measured<'_>) -> Vec<Bound> {
             all.extend(calm(measured));
             all
         }
-        Scenario::Drain | Scenario::Evacuate => {
+        Scenario::Drain | Scenario::Evacuate | Scenario::Upgrade => {
             let mut all = vec![accepted(measured.course, ALL_PERCENT)];
             all.extend(measured.hand_overs.iter().map(handed_over));
             all

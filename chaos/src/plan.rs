@@ -91,6 +91,16 @@ pub(crate) enum Mood {
     Silent,
 }
 
+/// One of two builds of the product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Build {
+    /// The one that instances begin with.
+    First,
+    /// The one that comes after it.
+    Next,
+}
+
 /// One fault, or one change. Lengths are in milliseconds; after each, everything runs again for `rest_ms`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -202,6 +212,12 @@ pub(crate) enum Step {
         name: String,
         rest_ms: i64,
     },
+    /// An instance stopped in good order and started as another build.
+    Change {
+        name: String,
+        to: Build,
+        rest_ms: i64,
+    },
 }
 
 impl Step {
@@ -222,7 +238,8 @@ impl Step {
             | Step::MoveClock { rest_ms, .. }
             | Step::Drain { rest_ms, .. }
             | Step::Evacuate { rest_ms, .. }
-            | Step::Restart { rest_ms, .. } => Some(*rest_ms),
+            | Step::Restart { rest_ms, .. }
+            | Step::Change { rest_ms, .. } => Some(*rest_ms),
             Step::Join { .. } | Step::Leave { .. } => None,
         }
     }
@@ -278,6 +295,7 @@ impl fmt::Display for Step {
                 write!(f, "drain {dc}, lose all of it for {:.1} s, undrain it", s(for_ms))
             }
             Step::Restart { name, .. } => write!(f, "restart {name}"),
+            Step::Change { name, to, .. } => write!(f, "restart {name} as the {to:?} build"),
             Step::LoseAll { tasks, due_ms, down_ms, .. } => write!(
                 f,
                 "{tasks} tasks due in {:.1} s, kill all, cancel half, start again after {:.1} s",

@@ -40,6 +40,9 @@ struct Summary {
     seed: u64,
     commit: String,
     program: PathBuf,
+    /// The build that instances changed to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<PathBuf>,
     started_at: String,
     ended_at: String,
     servers: &'static str,
@@ -113,6 +116,7 @@ impl Report {
             seed: stage.options.seed,
             commit: stage.options.commit.clone(),
             program: stage.options.program.clone(),
+            next: stage.options.next.clone(),
             started_at: rfc3339(started),
             ended_at: rfc3339(wall_ms()),
             servers: if stage.site.options.spread { "cluster" } else { "single" },

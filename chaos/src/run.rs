@@ -78,6 +78,9 @@ pub(crate) struct Args {
     /// Folder for ledgers, logs and the result [default: target/chaos/SCENARIO-SEED]
     #[arg(long)]
     pub(crate) out: Option<PathBuf>,
+    /// Another build of the product, to change to (upgrade)
+    #[arg(long)]
+    pub(crate) next: Option<PathBuf>,
     /// Instances at the beginning, 2 to 6 [default: 3, or two in each data centre]
     #[arg(long, value_parser = clap::value_parser!(u32).range(2..=6))]
     pub(crate) instances: Option<u32>,
@@ -113,6 +116,12 @@ impl Args {
         ensure!(
             is_cluster || !self.scenario.needs_cluster(),
             "{word} needs several servers: --servers cluster"
+        );
+        let upgrades = self.scenario.upgrades();
+        ensure!(
+            upgrades == self.next.is_some(),
+            "{}",
+            if upgrades { "upgrade needs another build: --next PATH" } else { "--next is for upgrade" }
         );
         ensure!(!is_cluster || !self.scenario.cuts(), "{word} is for --servers single: it cuts at loopback");
         ensure!(!is_cluster || self.kafka.is_none(), "--servers cluster makes its own Kafka and Cassandra");
@@ -158,6 +167,11 @@ pub(crate) async fn run(args: Args, cluster: Option<Arc<Cluster>>) -> Result<boo
         return Ok(all.over_bound == 0 && all.never == 0);
     }
     let program = site::program(args.setting.dueline.as_deref(), args.setting.plant.is_some())?;
+    let next = args.next.as_deref().map(|next| site::program(Some(next), false)).transpose()?;
+    if let Some(next) = &next {
+        let is_same = std::fs::read(next)? == std::fs::read(&program)?;
+        ensure!(!is_same, "--next is the very program that instances begin with: name another build");
+    }
     let clocks = (args.scenario == Scenario::ClockStep).then(skew::library).transpose()?;
     let servers = match (&cluster, args.kafka, args.cassandra) {
         (Some(cluster), ..) => Servers::given(cluster.kafka.clone(), cluster.cassandra.clone()),
@@ -175,7 +189,7 @@ pub(crate) async fn run(args: Args, cluster: Option<Arc<Cluster>>) -> Result<boo
     let known_ms = args.scenario.known_ms();
     let (seed, plant) = (args.seed, args.setting.plant);
     let commit = plant.iter().fold(commit(), |commit, mistake| format!("{commit}-with-{mistake}"));
-    let options = stage::Options { program, seed, commit, rate, known_ms, clocks, plant };
+    let options = stage::Options { program, next, seed, commit, rate, known_ms, clocks, plant };
     let play = Play { scenario: args.scenario, plan, ledger, done, timed: !args.setting.untimed };
     let reported = tokio::select! {
         reported = play.perform(Stage::new(&site, options, ground, handlers)?) => reported,

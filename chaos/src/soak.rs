@@ -165,6 +165,7 @@ fn part(seed: u64, minutes: u32, dir: &Path, setting: &Setting) -> run::Args {
         kafka: None,
         cassandra: None,
         out: Some(dir.to_owned()),
+        next: None,
         instances: None,
         setting: setting.clone(),
     }

@@ -19,7 +19,7 @@ use crate::instance::{Instance, Start};
 use crate::ledger::{Call, Key};
 use crate::load::Load;
 use crate::network::{Network, Ports, Way};
-use crate::plan::Server;
+use crate::plan::{Build, Server};
 use crate::producer::Producer;
 use crate::say;
 use crate::sink::Sink;
@@ -41,6 +41,8 @@ const LOOK_MS: i64 = 200;
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) program: PathBuf,
+    /// The build that instances change to, where they do.
+    pub(crate) next: Option<PathBuf>,
     pub(crate) seed: u64,
     pub(crate) commit: String,
     /// Events a second.
@@ -80,6 +82,8 @@ pub(crate) struct Stage<'a> {
     /// Servers that were killed or frozen, since when, and until when.
     pub(crate) gone: Vec<(Vec<String>, i64, i64)>,
     ground: Ground,
+    /// Those that run the next build.
+    changed: BTreeSet<String>,
     load: Option<Load>,
     live: Vec<Instance>,
     /// Those asked to stop that have not ended yet.
@@ -112,6 +116,7 @@ impl<'a> Stage<'a> {
             hand_overs: Vec::new(),
             gone: Vec::new(),
             ground,
+            changed: BTreeSet::new(),
             load: None,
             live: Vec::new(),
             leaving: Vec::new(),
@@ -121,6 +126,14 @@ impl<'a> Stage<'a> {
             wrongs: Vec::new(),
             forbidden: BTreeSet::new(),
         })
+    }
+
+    /// What an instance is from its next start on.
+    pub(crate) fn set_build(&mut self, name: &str, build: Build) {
+        match build {
+            Build::First => self.changed.remove(name),
+            Build::Next => self.changed.insert(name.to_owned()),
+        };
     }
 
     /// Starts a process of an instance and does not wait for it.
@@ -140,7 +153,7 @@ impl<'a> Stage<'a> {
         };
         let config = self.site.config_file(name, &spot, &self.sink)?;
         let log = self.site.file(&format!("{name}.log"));
-        let (program, config, log) = (self.options.program.as_path(), config.as_path(), log.as_path());
+        let (program, config, log) = (self.program(name)?, config.as_path(), log.as_path());
         let env = self.env(name)?;
         let instance = Instance::start(Start { name, port, program, config, log, network, env: &env })?;
         self.started += 1;

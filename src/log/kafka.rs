@@ -20,6 +20,7 @@ mod options;
 mod producer;
 #[allow(unsafe_code)]
 mod raw;
+mod reason;
 mod recall;
 mod shared;
 pub mod topics;

@@ -112,7 +112,7 @@ pub fn encode_progress(progress: &Progress) -> Vec<u8> {
 /// The data is not that of a progress row.
 pub fn decode_progress(epoch: Epoch, data: &[u8]) -> Result<Progress, Error> {
     from_bytes::<event::Progress<'_>>(data)
-        .map(|row| row.into_progress(epoch))
+        .and_then(|row| row.into_progress(epoch))
         .map_err(|detail| Error { what: format!("progress of epoch {}", epoch.0), detail })
 }
 

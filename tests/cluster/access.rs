@@ -3,7 +3,8 @@
 
 use serde_json::{Value, json};
 
-use crate::instance::Instance;
+use crate::clock;
+use crate::instance::{self, Instance};
 use crate::servers::Turn;
 use crate::site::{Wanted, on_site};
 
@@ -54,6 +55,48 @@ async fn an_instance_asks_another_with_the_token_of_its_caller() {
         let audited: Vec<&str> = log.lines().filter(|line| line.contains("dueline::audit")).collect();
         assert!(audited.len() == 1 && audited[0].contains("gate_set"), "{audited:?}");
         assert!(!log.contains(VERA) && !log.contains(OTTO), "tokens are in no log");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_whose_tokens_another_does_not_know_says_so() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let [known, other] =
+        [("known", VERA), ("other", "another-token-of-the-same-0123")].map(|(name, token)| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, token).expect("written");
+            path.display().to_string()
+        });
+    let table = format!("[[http.token]]\nname = \"vera\"\nrole = \"viewer\"\ntoken_file = \"{known}\"\n");
+    let more = table.leak();
+    on_site(Wanted { more, ..Wanted::named("refuses") }, Turn::Alone, |site| async move {
+        let instances = [("first", &known), ("second", &other)].map(|(name, file)| {
+            let port = instance::free_port();
+            let config = site.config(name, port).replace(&known, file);
+            let path = site.dir.join(format!("{name}-own.toml"));
+            std::fs::write(&path, config).expect("written");
+            Instance::of(name, instance::dueline(&["serve"], &path), &site.dir, port)
+        });
+        clock::until_async("both have shards", 90, || async {
+            let owned = futures::future::join_all(instances.iter().map(Instance::shards_owned)).await;
+            owned.iter().all(|owned| *owned > 0) && owned.iter().sum::<u32>() == 8
+        })
+        .await;
+        let mut answers = std::collections::BTreeMap::<u16, u32>::new();
+        for n in 0..16 {
+            let path = format!("/v1/queues/q-{n}");
+            let (status, answer) = get(&instances[0], &path, Some(VERA)).await;
+            *answers.entry(status).or_default() += 1;
+            if status != 200 {
+                assert_eq!((status, &answer["code"]), (503, &json!("owner_refuses")), "{answer}");
+                let detail = answer["detail"].as_str().expect("a text");
+                let what = "is owned by second, and it does not let in who was let in here";
+                assert!(detail.contains(what) && detail.contains("the same files"), "{detail}");
+                assert!(!detail.contains(VERA), "{detail}");
+            }
+        }
+        assert!(answers.len() == 2 && answers.contains_key(&503), "some are the other's: {answers:?}");
     })
     .await;
 }

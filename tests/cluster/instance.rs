@@ -28,10 +28,14 @@ pub(crate) fn dueline(arguments: &[&str], config: &Path) -> Command {
 impl Instance {
     pub(crate) fn start(site: &Site, name: &str) -> Instance {
         let port = free_port();
-        let config = site.config_file(name, port);
-        let log = site.dir.join(format!("{name}.log"));
+        Instance::of(name, dueline(&["serve"], &site.config_file(name, port)), &site.dir, port)
+    }
+
+    /// A process that listens on `port`; its log is in `dir`.
+    pub(crate) fn of(name: &str, mut serve: Command, dir: &Path, port: u16) -> Instance {
+        let log = dir.join(format!("{name}.log"));
         let output = File::options().create(true).append(true).open(&log).expect("a log file");
-        let child = serve(&config)
+        let child = serve
             .stdout(output.try_clone().expect("a second handle"))
             .stderr(output)
             .spawn()
@@ -100,11 +104,7 @@ impl Drop for Instance {
     }
 }
 
-fn serve(config: &Path) -> Command {
-    dueline(&["serve"], config)
-}
-
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("its address").port()
 }

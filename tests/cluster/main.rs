@@ -3,7 +3,7 @@
 //!
 //! `cargo xtask test` sets DUELINE_TEST_KAFKA, DUELINE_TEST_CASSANDRA, DUELINE_TEST_PYTHON, DUELINE_TEST_KCAT and
 //! DUELINE_TEST_XTASK; without servers every test says loudly that it was skipped. DUELINE_LONG=1 keeps servers away
-//! for a minute.
+//! for a minute. DUELINE_TEST_SECURED_KAFKA, _CASSANDRA and _TLS name the pair with TLS, passwords and rights.
 #![cfg(all(feature = "kafka", feature = "cassandra", feature = "testing"))]
 
 mod access;
@@ -22,6 +22,7 @@ mod ledger;
 mod limits;
 mod poison;
 mod retention;
+mod secured;
 mod servers;
 mod setup;
 mod sink;

@@ -1,9 +1,10 @@
 """Produces the records of a plan with a client that Dueline has no part in, and tells what became of each.
 
-    produce.py CLIENT BROKERS TOPIC PLAN
+    produce.py CLIENT BROKERS TOPIC PLAN [SETTINGS]
 
 CLIENT is confluent-murmur2, confluent-default or kafka-python. PLAN is a file with one JSON object a line:
 {"n": number, "at": milliseconds after 1970 to send it at, "key": base64 or null, "value": base64 or null}.
+SETTINGS is a JSON object with further settings of librdkafka, for the first two of the clients.
 One JSON object a line goes to stdout for each record that was acknowledged or refused.
 """
 
@@ -32,7 +33,7 @@ def wait_until(at, poll):
         poll(min(left, 0.05))
 
 
-def confluent(brokers, topic, plan, partitioner):
+def confluent(brokers, topic, plan, partitioner, settings):
     from confluent_kafka import Producer
 
     options = {
@@ -41,6 +42,7 @@ def confluent(brokers, topic, plan, partitioner):
         "linger.ms": 5,
         "message.max.bytes": 20_000_000,
         "message.timeout.ms": 180_000,
+        **settings,
     }
     if partitioner:
         options["partitioner"] = partitioner
@@ -95,14 +97,14 @@ def kafka_python(brokers, topic, plan):
 
 
 def main():
-    client, brokers, topic, path = sys.argv[1:]
+    client, brokers, topic, path, *settings = sys.argv[1:]
     with open(path, encoding="utf-8") as file:
         plan = [json.loads(line) for line in file]
     if client == "kafka-python":
         left = kafka_python(brokers, topic, plan)
     else:
         partitioner = {"confluent-murmur2": "murmur2_random", "confluent-default": None}[client]
-        left = confluent(brokers, topic, plan, partitioner)
+        left = confluent(brokers, topic, plan, partitioner, json.loads(settings[0]) if settings else {})
     sys.exit(1 if left else 0)
 
 

@@ -5,6 +5,7 @@
 
 mod clients;
 mod cluster;
+mod dashboards;
 mod image;
 mod k8s;
 mod packages;
@@ -29,6 +30,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
+    /// The dashboards of deploy/monitoring over a live scrape, as pictures
+    Dashboards(dashboards::Options),
     /// The image: make it, run it, list what is in it
     Image(image::Options),
     /// The manifests of deploy/k8s against a real Kubernetes API server
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli) -> Result<ExitCode> {
     match cli.task {
+        Task::Dashboards(options) => dashboards::run(options),
         Task::Image(options) => image::run(options),
         Task::K8s(options) => k8s::run(options),
         Task::Servers(options) => servers::run(options),

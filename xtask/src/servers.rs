@@ -3,7 +3,8 @@
 //!
 //! Every command is idempotent and works on the run folder of this checkout (or `--dir`). Servers
 //! outlive the command that started them; only `down`, `stop` and `kill` end them, and only
-//! processes that this run recorded.
+//! processes that this run recorded. With `--secured` it is another pair, in a run folder of its own, that asks for TLS,
+//! passwords and rights.
 //!
 //! ```text
 //!   (none) --up--> running --stop|kill--> ended, data kept --start|up--> running --down--> (none)
@@ -12,17 +13,20 @@
 pub(crate) mod cassandra;
 pub(crate) mod jars;
 pub(crate) mod kafka;
+mod pair;
 pub(crate) mod ports;
 pub(crate) mod process;
+mod secured;
 pub(crate) mod state;
 
 use crate::{packages, say};
 use anyhow::{Context, Result, bail};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
+pub(crate) use pair::{Kind, Pair, Up};
 use ports::Ports;
 use process::Site;
+use secured::{Certificate, Secured};
 use state::{Cache, Run, Server, State};
-use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -43,11 +47,14 @@ pub(crate) struct Options {
     /// `.servers/` or DUELINE_SERVERS_DIR]
     #[arg(long, global = true)]
     dir: Option<PathBuf>,
+    /// The other pair of this checkout: TLS, users with passwords, rights
+    #[arg(long, global = true, conflicts_with = "dir")]
+    secured: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Fetch and start both; print KAFKA=host:port and CASSANDRA=host:port once they answer
+    /// Fetch and start both; print KAFKA=host:port and CASSANDRA=host:port once they answer, and with --secured TLS=folder
     Up(Wanted),
     /// End both and remove their data
     Down,
@@ -59,6 +66,8 @@ enum Action {
     Stop { server: Kind },
     /// SIGKILL one, keeping its data
     Kill { server: Kind },
+    /// Start both again with another certificate; of a secured pair only
+    Certify { certificate: Certificate },
     /// Fetch the jars anew and write their checksums to xtask/servers.sha256
     Pin,
 }
@@ -74,51 +83,6 @@ pub(crate) struct Wanted {
     cassandra_port: Option<u16>,
 }
 
-/// One of the two servers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Kind {
-    Kafka,
-    Cassandra,
-}
-
-impl Kind {
-    const ALL: [Kind; 2] = [Kind::Kafka, Kind::Cassandra];
-
-    fn name(self) -> &'static str {
-        match self {
-            Kind::Kafka => "kafka",
-            Kind::Cassandra => "cassandra",
-        }
-    }
-
-    fn bundle(self) -> &'static jars::Bundle {
-        match self {
-            Kind::Kafka => &jars::KAFKA,
-            Kind::Cassandra => &jars::CASSANDRA,
-        }
-    }
-
-    fn answers(self, port: u16) -> bool {
-        let at = (Ipv4Addr::LOCALHOST, port).into();
-        let answer = match self {
-            Kind::Kafka => kafka::answers(at),
-            Kind::Cassandra => cassandra::answers(at),
-        };
-        answer.unwrap_or(false)
-    }
-}
-
-/// Servers that answer.
-#[derive(Debug)]
-pub(crate) struct Up {
-    /// Kafka's bootstrap address, host:port.
-    pub(crate) kafka: String,
-    /// Cassandra's contact point, host:port.
-    pub(crate) cassandra: String,
-    /// Those that did not run before.
-    pub(crate) started: Vec<Kind>,
-}
-
 /// Runs `cargo xtask servers`.
 pub(crate) fn run(options: Options) -> Result<ExitCode> {
     let cache = Cache::open()?;
@@ -127,60 +91,92 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         jars::pin(&cache)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let run = Run::open(&cache, options.dir.as_deref())?;
+    let run = match options.secured {
+        true => Pair::Secured.run(&cache)?,
+        false => Run::open(&cache, options.dir.as_deref())?,
+    };
     match options.action {
         Action::Up(wanted) => {
-            let up = bring_up(&cache, &run, &wanted)?;
+            if options.secured {
+                Secured::make(&run)?;
+            }
+            let up = bring_up(&cache, run, &wanted)?;
             say::data(format_args!("KAFKA={}\nCASSANDRA={}", up.kafka, up.cassandra))?;
+            if let Some(tls) = up.tls {
+                say::data(format_args!("TLS={}", tls.display()))?;
+            }
         }
         Action::Down => take_down(&run)?,
         Action::Status => return status(&run),
         Action::Start { server } => start(&cache, &run, server)?,
         Action::Stop { server } => end(&run, server, End::InGoodOrder)?,
         Action::Kill { server } => end(&run, server, End::AtOnce)?,
+        Action::Certify { certificate } => certify(&cache, &run, certificate)?,
         Action::Pin => {}
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Starts what does not run in this checkout's run folder and waits until both answer.
-pub(crate) fn up() -> Result<Up> {
+/// Starts what does not run of a pair of this checkout and waits until both answer.
+pub(crate) fn up(pair: Pair) -> Result<Up> {
     let cache = Cache::open()?;
-    let run = Run::open(&cache, None)?;
-    bring_up(&cache, &run, &Wanted::default())
+    let run = pair.run(&cache)?;
+    if pair == Pair::Secured {
+        Secured::make(&run)?;
+    }
+    bring_up(&cache, run, &Wanted::default())
 }
 
 /// Ends what `up` started; with it the data, unless one of the servers ran before.
 pub(crate) fn end_started(up: &Up) -> Result<()> {
-    let run = Run::open(&Cache::open()?, None)?;
     if up.started.len() == Kind::ALL.len() {
-        return take_down(&run);
+        return take_down(&up.run);
     }
-    up.started.iter().try_for_each(|kind| end(&run, *kind, End::InGoodOrder))
+    up.started.iter().try_for_each(|kind| end(&up.run, *kind, End::InGoodOrder))
 }
 
-fn bring_up(cache: &Cache, run: &Run, wanted: &Wanted) -> Result<Up> {
+fn bring_up(cache: &Cache, run: Run, wanted: &Wanted) -> Result<Up> {
     // The cache is held until the ports are bound, so that no other run settles on them.
-    let _held = (run.lock()?, cache.lock()?);
+    let held = (run.lock()?, cache.lock()?);
+    let mut state = reserve(cache, &run, wanted)?;
+    let started: Vec<Kind> =
+        Kind::ALL.into_iter().filter(|kind| state.server(*kind).running().is_none()).collect();
+    launch_both(cache, &run, &mut state)?;
+    drop(held);
+    let (kafka, cassandra) = (address(state.kafka.ports), address(state.cassandra.ports));
+    Ok(Up { kafka, cassandra, tls: Secured::of(&run).map(|secured| secured.dir().to_owned()), started, run })
+}
+
+/// Starts what does not run and waits for both. The caller holds run and cache.
+fn launch_both(cache: &Cache, run: &Run, state: &mut State) -> Result<()> {
     let mut sites = Vec::new();
     for kind in Kind::ALL {
         sites.push((kind, site(cache, run, kind)?));
     }
-    let mut state = reserve(cache, run, wanted)?;
     let started: Vec<Kind> =
         Kind::ALL.into_iter().filter(|kind| state.server(*kind).running().is_none()).collect();
     let mut launch_all = || {
-        sites.iter().try_for_each(|(kind, site)| launch(run, &mut state, *kind, site))?;
-        sites.iter().try_for_each(|(kind, site)| wait_ready(&state, *kind, site))
+        sites.iter().try_for_each(|(kind, site)| launch(run, state, *kind, site))?;
+        sites.iter().try_for_each(|(kind, site)| wait_ready(run, state, *kind, site))
     };
     if let Err(error) = launch_all() {
         // Half a pair is of no use; its logs stay.
         for kind in started.into_iter().filter(|kind| state.server(*kind).running().is_some()) {
-            end_process(&state, kind, End::AtOnce)?;
+            end_process(state, kind, End::AtOnce)?;
         }
         return Err(error);
     }
-    Ok(Up { kafka: address(state.kafka.ports), cassandra: address(state.cassandra.ports), started })
+    Ok(())
+}
+
+/// Has both show another certificate.
+fn certify(cache: &Cache, run: &Run, certificate: Certificate) -> Result<()> {
+    let _held = (run.lock()?, cache.lock()?);
+    let secured = Secured::of(run).context("this pair has no certificates: use `servers --secured up`")?;
+    let mut state: State = run.load()?.context("nothing runs here: use `servers --secured up`")?;
+    secured.show(certificate)?;
+    end_both(&state)?;
+    launch_both(cache, run, &mut state)
 }
 
 /// The state with ports settled and written. They stay this run's while its servers are stopped.
@@ -233,9 +229,12 @@ fn launch(run: &Run, state: &mut State, kind: Kind, site: &Site) -> Result<()> {
     if !site.dir.join("data").exists() {
         state::remove_file(&site.log())?;
     }
+    let secured = Secured::of(run);
     let launch = match kind {
-        Kind::Kafka => kafka::prepare(site, &kafka::Node::alone(server.ports))?,
-        Kind::Cassandra => cassandra::prepare(site, &cassandra::Node::alone(server.ports))?,
+        Kind::Kafka => kafka::prepare(site, &kafka::Node { secured, ..kafka::Node::alone(server.ports) })?,
+        Kind::Cassandra => {
+            cassandra::prepare(site, &cassandra::Node { secured, ..cassandra::Node::alone(server.ports) })?
+        }
     };
     let marker = format!("-Ddueline.servers.run={}", site.dir.display());
     let process = launch.start(&marker)?;
@@ -249,10 +248,10 @@ fn launch(run: &Run, state: &mut State, kind: Kind, site: &Site) -> Result<()> {
     run.save(state)
 }
 
-fn wait_ready(state: &State, kind: Kind, site: &Site) -> Result<()> {
+fn wait_ready(run: &Run, state: &State, kind: Kind, site: &Site) -> Result<()> {
     let server = state.server(kind);
     let begun = Instant::now();
-    while !kind.answers(server.ports.client) {
+    while !kind.answers(run, server.ports.client) {
         if server.running().is_none() {
             bail!("{} ended while starting; its log ends with:\n{}", kind.name(), log_tail(site));
         }
@@ -272,16 +271,20 @@ fn wait_ready(state: &State, kind: Kind, site: &Site) -> Result<()> {
 fn take_down(run: &Run) -> Result<()> {
     let _held = run.lock()?;
     if let Some(state) = run.load::<State>()? {
-        // Both at once: each may take seconds.
-        let (kafka, cassandra) = std::thread::scope(|scope| {
-            let kafka = scope.spawn(|| end_process(&state, Kind::Kafka, End::InGoodOrder));
-            let cassandra = end_process(&state, Kind::Cassandra, End::InGoodOrder);
-            (kafka.join(), cassandra)
-        });
-        kafka.unwrap_or_else(|_| bail!("the thread that ends Kafka panicked"))?;
-        cassandra?;
+        end_both(&state)?;
     }
     run.clear()
+}
+
+/// Both at once: each may take seconds.
+fn end_both(state: &State) -> Result<()> {
+    let (kafka, cassandra) = std::thread::scope(|scope| {
+        let kafka = scope.spawn(|| end_process(state, Kind::Kafka, End::InGoodOrder));
+        let cassandra = end_process(state, Kind::Cassandra, End::InGoodOrder);
+        (kafka.join(), cassandra)
+    });
+    kafka.unwrap_or_else(|_| bail!("the thread that ends Kafka panicked"))?;
+    cassandra
 }
 
 fn start(cache: &Cache, run: &Run, kind: Kind) -> Result<()> {
@@ -292,7 +295,7 @@ fn start(cache: &Cache, run: &Run, kind: Kind) -> Result<()> {
         site(cache, run, kind)?
     };
     launch(run, &mut state, kind, &site)?;
-    wait_ready(&state, kind, &site)
+    wait_ready(run, &state, kind, &site)
 }
 
 #[derive(Clone, Copy)]
@@ -330,7 +333,7 @@ fn status(run: &Run) -> Result<ExitCode> {
     let mut all_answer = true;
     for kind in Kind::ALL {
         let server = state.server(kind);
-        let answers = server.running().is_some() && kind.answers(server.ports.client);
+        let answers = server.running().is_some() && kind.answers(run, server.ports.client);
         let address = address(server.ports);
         match server.running() {
             Some(process) if answers => {

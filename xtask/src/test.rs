@@ -8,13 +8,15 @@
 //! | variable | value |
 //! |---|---|
 //! | DUELINE_TEST_KAFKA, DUELINE_TEST_CASSANDRA | host:port |
+//! | DUELINE_TEST_SECURED_KAFKA, DUELINE_TEST_SECURED_CASSANDRA | host:port of the pair with TLS, passwords and rights |
+//! | DUELINE_TEST_SECURED_TLS | folder of its certificates |
 //! | DUELINE_TEST_PYTHON | a Python with `confluent_kafka` and `kafka` |
 //! | DUELINE_TEST_KCAT | the program |
 //! | DUELINE_TEST_PROMTOOL | the program; also without servers |
 //! | DUELINE_TEST_BROWSER | the program |
 //! | DUELINE_TEST_XTASK | this program: `servers stop\|start kafka\|cassandra` for tests of faults |
 
-use crate::servers::{self, Up};
+use crate::servers::{self, Pair, Up};
 use crate::{clients, cluster, image, packages, promtool, say, workspace};
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -75,10 +77,14 @@ fn promtool(options: &Options) -> Result<Variables> {
 
 fn test_on_servers(options: &Options, promtool: Variables) -> Result<Tally> {
     let clients = clients::ensure()?;
-    let up = servers::up()?;
+    let up = servers::up(Pair::Plain)?;
+    let secured = servers::up(Pair::Secured)?;
     let mut variables = vec![
         ("DUELINE_TEST_KAFKA", up.kafka.clone().into()),
         ("DUELINE_TEST_CASSANDRA", up.cassandra.clone().into()),
+        ("DUELINE_TEST_SECURED_KAFKA", secured.kafka.clone().into()),
+        ("DUELINE_TEST_SECURED_CASSANDRA", secured.cassandra.clone().into()),
+        ("DUELINE_TEST_SECURED_TLS", secured.tls.clone().unwrap_or_default().into()),
         ("DUELINE_TEST_PYTHON", clients.python.into()),
         ("DUELINE_TEST_KCAT", clients.kcat.into()),
         ("DUELINE_TEST_BROWSER", packages::BROWSER_PROGRAM.into()),
@@ -86,9 +92,9 @@ fn test_on_servers(options: &Options, promtool: Variables) -> Result<Tally> {
     ];
     variables.extend(promtool);
     let tally = test(options, &variables);
-    let ended = end(&up);
+    let ended = [end(&up), end(&secured)];
     let tally = tally?;
-    ended?;
+    ended.into_iter().collect::<Result<()>>()?;
     Ok(tally)
 }
 

@@ -80,7 +80,7 @@ async fn fill(stage: &mut Stage<'_>, asked: &str, place: &[&str], what: &str) ->
 }
 
 /// How the shards changed hands since then.
-fn note(stage: &mut Stage<'_>, what: &str, before: usize, begun: i64) {
+pub(super) fn note(stage: &mut Stage<'_>, what: &str, before: usize, begun: i64) {
     let times = stage.watch.hand_overs().split_off(before);
     let longest_ms = times.iter().copied().max();
     let (shards, took_ms) = (times.len(), wall_ms() - begun);

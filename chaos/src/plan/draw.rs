@@ -63,6 +63,7 @@ pub(super) fn plan(wanted: &Wanted) -> Plan {
         Scenario::Grow => ways::grow(wanted, &instances),
         Scenario::Drain => drains(wanted, &instances),
         Scenario::Evacuate => evacuations(wanted),
+        Scenario::Upgrade => ways::upgrade(wanted, &instances),
         Scenario::Mixed => mix::mixed(wanted, &instances),
     };
     // Those that join later are not there at the beginning.

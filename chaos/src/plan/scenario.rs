@@ -53,6 +53,8 @@ pub(crate) enum Scenario {
     Drain,
     /// a data centre drained, then lost whole, then back and undrained (--servers cluster)
     Evacuate,
+    /// instances restarted as another build, one after the other; half way back, then all of them; needs --next
+    Upgrade,
     /// faults of all the others in turn, as in `chaos soak` (--servers cluster)
     Mixed,
 }
@@ -90,10 +92,15 @@ impl Scenario {
 
     /// Whether it needs a cluster of several servers.
     pub(crate) fn needs_cluster(self) -> bool {
-        use Scenario::{ClockStep, CutCassandra, CutKafka, Drain, Grow, Handlers};
+        use Scenario::{ClockStep, CutCassandra, CutKafka, Drain, Grow, Handlers, Upgrade};
         use Scenario::{Kill, LostCancel, OffsetsReset, RebalanceStorm, Sigstop};
         let alone = matches!(self, Kill | Sigstop | LostCancel | CutKafka | CutCassandra | RebalanceStorm);
-        !alone && !matches!(self, OffsetsReset | Handlers | ClockStep | Grow | Drain)
+        !alone && !matches!(self, OffsetsReset | Handlers | ClockStep | Grow | Drain | Upgrade)
+    }
+
+    /// Whether instances change from one build to another.
+    pub(crate) fn upgrades(self) -> bool {
+        self == Scenario::Upgrade
     }
 
     /// Whether each instance needs a network of its own.

@@ -186,3 +186,21 @@ fn every_instance_is_drained_and_every_data_centre_evacuated_in_an_order_of_the_
         assert!(steps.len() == DCS.len() && dcs.len() == DCS.len(), "{dcs:?}");
     }
 }
+
+#[test]
+fn an_upgrade_goes_half_way_and_back_before_it_is_done() {
+    for seed in 0..20 {
+        let plan = Plan::draw(&wanted(Scenario::Upgrade, seed));
+        let mut next = BTreeSet::new();
+        let mut sizes = Vec::new();
+        for step in &plan.steps {
+            match step {
+                Step::Change { name, to: Build::Next, .. } => assert!(next.insert(name.clone()), "{plan}"),
+                Step::Change { name, to: Build::First, .. } => assert!(next.remove(name), "{plan}"),
+                other => panic!("{other:?} is no change"),
+            }
+            sizes.push(next.len());
+        }
+        assert_eq!(sizes, [1, 2, 1, 0, 1, 2, 3]);
+    }
+}

@@ -4,7 +4,7 @@ use dueline::testing::rng::Rng;
 
 use super::draw::{STEPS, one_of, rest};
 use super::mix::length;
-use super::{Down, Mood, Offsets, Step, Wanted};
+use super::{Build, Down, Mood, Offsets, Step, Wanted};
 use crate::cluster::{BROKERS, NODES};
 
 /// Faults that go on by themselves once they have begun, from and to, in milliseconds.
@@ -106,4 +106,17 @@ pub(super) fn grow(wanted: &Wanted, instances: &[String]) -> Vec<Step> {
     let mut dice = Rng::of_stream(wanted.seed, STEPS);
     let join = |name: &String| Step::Join { name: name.clone(), after_ms: length(JOIN_MS, &mut dice) };
     instances.iter().skip(1).map(join).collect()
+}
+
+/// All but the last to the next build, in an order of the seed; back, the last that changed first; then all of them.
+pub(super) fn upgrade(wanted: &Wanted, instances: &[String]) -> Vec<Step> {
+    let mut dice = Rng::of_stream(wanted.seed, STEPS);
+    let mut order = instances.to_vec();
+    dice.shuffle(&mut order);
+    let tried = &order[..order.len() - 1];
+    let there = tried.iter().map(|name| (name, Build::Next));
+    let back = tried.iter().rev().map(|name| (name, Build::First));
+    let all = order.iter().map(|name| (name, Build::Next));
+    let changes = there.chain(back).chain(all);
+    changes.map(|(name, to)| Step::Change { name: name.clone(), to, rest_ms: rest(&mut dice) }).collect()
 }

@@ -1,7 +1,8 @@
-//! What instances are started with beside their configuration: a clock that can be moved, a mistake.
+//! What instances are started with beside their configuration: a build, a clock that can be moved, a mistake.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -12,6 +13,36 @@ use crate::skew;
 const BROKEN: &str = "broken on purpose";
 
 impl Stage<'_> {
+    /// The build that an instance is.
+    pub(super) fn program(&self, name: &str) -> Result<&Path> {
+        match self.changed.contains(name) {
+            false => Ok(&self.options.program),
+            true => self.options.next.as_deref().context("there is no next build: name it with --next"),
+        }
+    }
+
+    /// Makes the tables as the build of an instance wants them, with the configuration that it was started with before.
+    pub(crate) async fn migrate(&self, name: &str) -> Result<()> {
+        let mut command = std::process::Command::new(self.program(name)?);
+        let config = self.site.file(&format!("{name}.toml"));
+        command.args(["migrate", "up", "--config"]).arg(config).stdin(Stdio::null());
+        let output = tokio::task::spawn_blocking(move || command.output()).await??;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "dueline migrate up: {}: {said}", output.status);
+        Ok(())
+    }
+
+    /// The version that an instance says it has.
+    pub(crate) async fn version_of(&self, name: &str) -> Result<String> {
+        let url = format!("http://127.0.0.1:{}/metrics", self.instance(name)?.port);
+        let answer = reqwest::get(&url).await.with_context(|| format!("{name} does not answer"))?;
+        let text = answer.text().await?;
+        let line = text.lines().find(|line| line.starts_with("dueline_build_info{"));
+        let version =
+            line.and_then(|line| line.split_once("version=\"")).and_then(|(_, rest)| rest.split('"').next());
+        Ok(version.with_context(|| format!("{name} does not say its version"))?.to_owned())
+    }
+
     pub(super) fn env(&self, name: &str) -> Result<Vec<(&'static str, OsString)>> {
         let mut env = Vec::new();
         if let Some(library) = &self.options.clocks {

@@ -13,6 +13,7 @@ use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::RDKafkaRespErr;
 
+use super::reason::Reason;
 use super::recall::Recall;
 use super::shared::Shared;
 use crate::log::Assignment;
@@ -38,14 +39,24 @@ pub(super) fn log(level: RDKafkaLogLevel, facility: &str, text: &str) {
 }
 
 /// For clients that are only asked and answered.
-pub(super) struct Plain;
+#[derive(Default)]
+pub(super) struct Plain {
+    /// Why brokers are not reached.
+    pub(super) reason: Reason,
+}
 
 impl ClientContext for Plain {
-    fn log(&self, level: RDKafkaLogLevel, facility: &str, text: &str) {
-        log(level, facility, text);
+    /// Whoever asked is told the reason with the answer, so it is no warning here.
+    fn log(&self, _level: RDKafkaLogLevel, facility: &str, text: &str) {
+        // Advice about the configuration fails nothing.
+        if facility != "CONFWARN" {
+            self.reason.note(text);
+        }
+        tracing::debug!(target: "librdkafka", facility, "{text}");
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
+        self.reason.note(reason);
         tracing::debug!(%error, reason, "kafka client");
     }
 }

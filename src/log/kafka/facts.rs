@@ -19,6 +19,9 @@ use crate::log::{self, Error};
 /// Longest time for one question once a broker is there.
 const ASK_TIMEOUT: Duration = Duration::from_secs(6);
 
+/// When no broker lets a client in within this time and one has refused it, it is waited for no longer.
+const REFUSED_WITHIN: Duration = Duration::from_secs(3);
+
 /// A coordinator that is not there is asked for again after this.
 const ASK_AGAIN: Duration = Duration::from_millis(250);
 
@@ -101,11 +104,8 @@ pub struct Facts {
 /// # Errors
 /// [`Error::Unavailable`] when the cluster does not answer.
 pub async fn read(options: &Options, names: &[String]) -> Result<Facts, Error> {
-    let (client, schedule, asked) = (client(options)?, schedule(options), names.to_vec());
-    let asking = tokio::task::spawn_blocking(move || {
-        let described = reach(&client, &schedule).and_then(|()| describe(&client, &asked));
-        (described, client)
-    });
+    let (client, asked) = (reached(options).await?, names.to_vec());
+    let asking = tokio::task::spawn_blocking(move || (describe(&client, &asked), client));
     let (described, client) = asking.await.map_err(|error| Error::Unavailable(error.to_string()))?;
     let facts = match described {
         Ok(mut facts) => settings(&client, &facts).await.map(|settings| {
@@ -124,9 +124,8 @@ pub async fn read(options: &Options, names: &[String]) -> Result<Facts, Error> {
 /// # Errors
 /// [`Error::Unavailable`] when the group's coordinator does not answer; [`Error::Refused`] without the right to ask.
 pub async fn group_rights(options: &Options) -> Result<Option<BTreeSet<Right>>, Error> {
-    let (client, schedule, group) = (client(options)?, schedule(options), options.group.clone());
+    let (client, group) = (reached(options).await?, options.group.clone());
     let asking = tokio::task::spawn_blocking(move || {
-        reach(&client, &schedule)?;
         let deadline = Instant::now() + ADMIN_TIMEOUT;
         loop {
             match raw::group_rights(client.inner(), &group, ASK_TIMEOUT) {
@@ -141,11 +140,30 @@ pub async fn group_rights(options: &Options) -> Result<Option<BTreeSet<Right>>, 
     asking.await.map_err(|error| Error::Unavailable(error.to_string()))?
 }
 
-/// Waits until a broker is there: an administrative request that waits for one which refuses connections keeps threads
+/// A client that has reached a broker: an administrative request that waits for one which refuses connections keeps threads
 /// busy with connecting.
-fn reach(client: &AdminClient<Plain>, topic: &str) -> Result<(), Error> {
-    let answer = client.inner().fetch_metadata(Some(topic), ADMIN_TIMEOUT);
-    answer.map(drop).map_err(|error| Error::Unavailable(error.to_string()))
+///
+/// # Errors
+/// [`Error::Unavailable`] with the reason, as far as it is known.
+pub(super) async fn reached(options: &Options) -> Result<AdminClient<Plain>, Error> {
+    let (client, topic, brokers) = (client(options)?, schedule(options), options.brokers.clone());
+    // The end of a client waits for threads of its own, so it is there too.
+    let asking = tokio::task::spawn_blocking(move || {
+        let deadline = Instant::now() + ADMIN_TIMEOUT;
+        loop {
+            let error = match client.inner().fetch_metadata(Some(&topic), REFUSED_WITHIN) {
+                Ok(_) => return Ok(client),
+                Err(error) => error,
+            };
+            raw::overhear(client.inner());
+            let reason = &client.inner().context().reason;
+            if reason.is_refusal() || Instant::now() >= deadline {
+                let why = reason.explain(&error.to_string());
+                return Err(Error::Unavailable(format!("no answer from {brokers}: {why}")));
+            }
+        }
+    });
+    asking.await.map_err(|error| Error::Unavailable(error.to_string()))?
 }
 
 fn schedule(options: &Options) -> String {
@@ -180,6 +198,11 @@ async fn settings(client: &AdminClient<Plain>, facts: &Facts) -> Result<BTreeMap
     let mut settings = BTreeMap::new();
     for (asked, resource) in names.zip(described) {
         match resource {
+            // The wrapper keeps a refusal to itself: what is left is a topic without any setting, which there is not.
+            Ok(resource) if resource.entries.is_empty() => {
+                let why = "the broker tells none, as to one without the right DescribeConfigs";
+                settings.insert(asked.clone(), Err(why.to_owned()));
+            }
             Ok(resource) => {
                 let OwnedResourceSpecifier::Topic(name) = &resource.specifier else { continue };
                 settings.insert(name.clone(), Ok(values(&resource)));

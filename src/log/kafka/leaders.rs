@@ -56,8 +56,8 @@ impl Leaders {
     /// # Errors
     /// [`Error::Fatal`] when the settings are wrong.
     pub(super) fn start(options: &Options) -> Result<Leaders, Error> {
-        let client =
-            AdminClient::from_config_and_context(&options.admin_config(), Plain).map_err(error::creation)?;
+        let client = AdminClient::from_config_and_context(&options.admin_config(), Plain::default())
+            .map_err(error::creation)?;
         let (requests, waiting) = sync_channel(WAITING_MAX);
         let asking = Asking {
             client,
@@ -178,7 +178,8 @@ impl Asking {
         let found = client.fetch_metadata(Some(&self.topic), reach).map_err(|error| {
             // Nobody polls this client for "all brokers are down".
             self.recall.lost();
-            error.to_string()
+            raw::overhear(client);
+            client.context().reason.explain(&error.to_string())
         })?;
         let partitions = found.topics().iter().flat_map(|topic| topic.partitions());
         Ok(partitions.filter_map(|partition| u32::try_from(partition.id()).ok()).map(Shard).collect())

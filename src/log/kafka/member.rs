@@ -251,12 +251,15 @@ impl Member {
                 }
                 self.check_due = true;
             }
-            Some(
-                Code::UnknownTopicOrPartition
-                | Code::TopicAuthorizationFailed
-                | Code::GroupAuthorizationFailed
-                | Code::PollExceeded,
-            ) => tracing::warn!(%error, topic = self.topic, "the group's member has trouble"),
+            Some(code @ (Code::TopicAuthorizationFailed | Code::GroupAuthorizationFailed)) => {
+                let on =
+                    if code == Code::GroupAuthorizationFailed { &self.options.group } else { &self.topic };
+                let todo = "grant Read on it: the rights are in deploy/k8s/kafka/users.yaml";
+                tracing::warn!(%error, on, todo, "the group's member may not read");
+            }
+            Some(Code::UnknownTopicOrPartition | Code::PollExceeded) => {
+                tracing::warn!(%error, topic = self.topic, "the group's member has trouble")
+            }
             _ => tracing::debug!(%error, "kafka member"),
         }
     }

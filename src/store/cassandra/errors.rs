@@ -2,6 +2,8 @@
 //!
 //! Whether a refusal concerns one row alone cannot be told from an error; `refused` finds out.
 
+mod connect;
+
 use scylla::errors::{
     ConnectionError, ConnectionPoolError, ConnectionSetupRequestErrorKind, DbError, ExecutionError,
     MetadataError, NewSessionError, PrepareError, RequestAttemptError, UseKeyspaceError,
@@ -32,11 +34,13 @@ pub(super) fn of_prepare(error: &PrepareError) -> Error {
     }
 }
 
-/// Of connecting.
-pub(super) fn of_connect(error: &NewSessionError) -> Error {
-    let text = error.to_string();
+/// Of connecting to any of `nodes`.
+pub(super) fn of_connect(error: &NewSessionError, nodes: &[String]) -> Error {
+    let text = format!("no connection to {}: {error}", nodes.join(", "));
     match error {
-        NewSessionError::MetadataError(MetadataError::ConnectionPoolError(error)) => of_pool(error, text),
+        NewSessionError::MetadataError(MetadataError::ConnectionPoolError(error)) => {
+            of_pool(error, text + connect::todo(error))
+        }
         NewSessionError::UseKeyspaceError(error) => of_use(error),
         NewSessionError::EmptyKnownNodesList | NewSessionError::IllegalConfig(_) => {
             Error::Misconfigured(text)

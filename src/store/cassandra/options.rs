@@ -119,7 +119,7 @@ impl Tls {
     ///
     /// # Errors
     /// [`Error::Misconfigured`] names the file that cannot be read or used.
-    pub(super) fn read(&self) -> Result<Arc<ClientConfig>, Error> {
+    pub fn read(&self) -> Result<Arc<ClientConfig>, Error> {
         let wrong = |file: &PathBuf, why: String| Error::Misconfigured(format!("{}: {why}", file.display()));
         let mut roots = RootCertStore::empty();
         for certificate in certificates(&self.ca_file)? {

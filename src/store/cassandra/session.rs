@@ -123,7 +123,7 @@ pub(super) async fn connect(
     if let Some(tls) = &options.tls {
         builder = builder.tls_context(Some(TlsContext::Rustls023(tls.read()?)));
     }
-    builder.build().await.map_err(|error| errors::of_connect(&error))
+    builder.build().await.map_err(|error| errors::of_connect(&error, &options.nodes))
 }
 
 /// Sends an idempotent request to other nodes when this one could not do it, [`RETRIES_MAX`] times.

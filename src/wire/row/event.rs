@@ -88,9 +88,16 @@ impl<'a> Event<'a> {
     }
 }
 
+/// What this build knows of progress rows. Fields that it does not know it passes over; a build whose rows say what an
+/// earlier one must not overlook writes a higher number, and the earlier one does not take such a shard.
+const READER: u32 = 0;
+
 /// A row of `shard_progress`.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Progress<'a> {
+    /// The least [`READER`] of a build that may read it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    reader: u32,
     #[serde(default, skip_serializing_if = "is_default")]
     generation: u32,
     #[serde(borrow)]
@@ -137,6 +144,7 @@ impl<'a> Progress<'a> {
             home_offset: mark.home_offset,
         };
         Progress {
+            reader: READER,
             generation: progress.generation.0,
             topic_id: progress.topic_id.as_str().into(),
             next_offset: progress.next_offset,
@@ -151,12 +159,19 @@ impl<'a> Progress<'a> {
         }
     }
 
-    pub(super) fn into_progress(self, epoch: Epoch) -> model::Progress {
+    pub(super) fn into_progress(self, epoch: Epoch) -> Result<model::Progress, String> {
+        if self.reader > READER {
+            return Err(format!(
+                "a newer build wrote it for readers of version {} or later, and this one is of version {READER}: run \
+                 the newer build",
+                self.reader
+            ));
+        }
         let mark = |mark: Mark| {
             let Mark { shard, generation, origin_offset, home_offset } = mark;
             (Shard(shard), OriginMark { generation: Generation(generation), origin_offset, home_offset })
         };
-        model::Progress {
+        Ok(model::Progress {
             epoch,
             generation: Generation(self.generation),
             topic_id: self.topic_id.0.into_owned(),
@@ -169,6 +184,6 @@ impl<'a> Progress<'a> {
                 own: Wall(told.own),
                 before: told.before.map(Wall),
             }),
-        }
+        })
     }
 }

@@ -371,3 +371,13 @@ fn a_key_that_is_encoded_otherwise_is_refused() {
     }
     assert_eq!(key_text(&key_from_text("caf%C3%A9%2F1/50%25%20off").unwrap()), "caf%C3%A9%2F1/50%25%20off");
 }
+
+#[test]
+fn a_progress_row_of_a_newer_build_is_read_unless_it_forbids_that() {
+    let row = |more: &str| format!(r#"{{{more}"topic_id":"t","next_offset":7,"watermark":9}}"#);
+    let plain = decode_progress(Epoch(3), row("").as_bytes()).unwrap();
+    let newer = row(r#""a_field_of_later":{"x":[1]},"#);
+    assert_eq!(decode_progress(Epoch(3), newer.as_bytes()).unwrap(), plain);
+    let refused = decode_progress(Epoch(3), row(r#""reader":1,"#).as_bytes()).unwrap_err().to_string();
+    assert!(refused.contains("progress of epoch 3") && refused.contains("run the newer build"), "{refused}");
+}

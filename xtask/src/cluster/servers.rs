@@ -169,6 +169,7 @@ fn broker(name: &str, address: std::net::Ipv4Addr, dc: &str) -> kafka::Node {
         session_ms: SESSION_MS,
         heap_mb: 300,
         secure: None,
+        secured: None,
     }
 }
 
@@ -184,6 +185,7 @@ fn node(name: &str, address: std::net::Ipv4Addr, dc: &str) -> cassandra::Node {
         rack: format!("r{}", plan::number(name)),
         jvm: &["-Xms400m", "-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
         passwords: false,
+        secured: None,
     }
 }
 

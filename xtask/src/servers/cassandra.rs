@@ -2,6 +2,7 @@
 
 use super::ports::Ports;
 use super::process::{Launch, Site};
+use super::secured::Secured;
 use super::state;
 use anyhow::{Context, Result, ensure};
 use std::io::{Read, Write};
@@ -73,6 +74,8 @@ pub(crate) struct Node {
     pub(crate) jvm: &'static [&'static str],
     /// Whether clients have to say who they are, and may do what they were granted.
     pub(crate) passwords: bool,
+    /// With TLS, passwords and rights, when it has them.
+    pub(crate) secured: Option<Secured>,
 }
 
 impl Node {
@@ -87,6 +90,7 @@ impl Node {
             rack: "r1".to_owned(),
             jvm: &["-Xms1g", "-Xmx1g", "-XX:+UseG1GC"],
             passwords: false,
+            secured: None,
         }
     }
 }
@@ -205,6 +209,7 @@ fn cassandra_yaml(node: &Node) -> String {
         true => "authenticator: PasswordAuthenticator\nauthorizer: CassandraAuthorizer\n",
         false => "",
     };
+    let secured = node.secured.as_ref().map(Secured::cassandra_yaml).unwrap_or_default();
     format!(
         "cluster_name: {cluster}
 listen_address: {address}
@@ -239,7 +244,7 @@ commitlog_sync_period: 10000ms
 auto_snapshot: false
 # A test machine's disk may be nearly full.
 commitlog_total_space: 512MiB
-{passwords}"
+{passwords}{secured}"
     )
 }
 

@@ -2,6 +2,7 @@
 
 use super::ports::Ports;
 use super::process::{Launch, Site};
+use super::secured::Secured;
 use super::state;
 use crate::say;
 use anyhow::{Context, Result, bail};
@@ -41,7 +42,10 @@ pub(crate) struct Node {
     /// Without a heartbeat for this long it is dead to the controllers.
     pub(crate) session_ms: u32,
     pub(crate) heap_mb: u32,
+    /// A second way in, by TLS and password, and no rights.
     pub(crate) secure: Option<Secure>,
+    /// The only way in, with TLS, passwords and rights, when it has them.
+    pub(crate) secured: Option<Secured>,
 }
 
 /// A second way in for clients, by TLS and a password (SCRAM-SHA-512).
@@ -96,6 +100,7 @@ impl Node {
             session_ms: 3_000,
             heap_mb: 512,
             secure: None,
+            secured: None,
         }
     }
 }
@@ -107,7 +112,7 @@ pub(crate) fn prepare(site: &Site, node: &Node) -> Result<Launch> {
     let properties = site.configure("server.properties", &server_properties(&data, node))?;
     site.configure("log4j2.xml", LOGGING)?;
     if !data.join("meta.properties").exists() {
-        format_storage(site, &properties, node.secure.as_ref())?;
+        format_storage(site, &properties, node)?;
     }
     let heap = [format!("-Xms{}m", node.heap_mb / 2), format!("-Xmx{}m", node.heap_mb)];
     // One of many on a machine: threads and compilers of the JVM cost more than they gain.
@@ -167,15 +172,17 @@ fn server_properties(data: &Path, node: &Node) -> String {
         Some(secure) => (format!(",SECURE://{address}:{}", secure.port), secure.properties()),
         None => (String::new(), String::new()),
     };
+    let listener = node.secured.as_ref().map_or("PLAINTEXT", |_| Secured::LISTENER);
+    let secured = node.secured.as_ref().map(Secured::kafka_properties).unwrap_or_default();
     format!(
         "process.roles={roles}
 node.id={id}
 {rack}controller.quorum.voters={voters}
 controller.listener.names=CONTROLLER
-inter.broker.listener.name=PLAINTEXT
-listeners=PLAINTEXT://{address}:{client}{secure}{controller}
-advertised.listeners=PLAINTEXT://{address}:{client}{secure}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL
+inter.broker.listener.name={listener}
+listeners={listener}://{address}:{client}{secure}{controller}
+advertised.listeners={listener}://{address}:{client}{secure}
+listener.security.protocol.map={listener}:{listener},CONTROLLER:PLAINTEXT,SECURE:SASL_SSL
 {secure_properties}log.dirs={data}
 
 # Topics are created with their settings, by name, or not at all.
@@ -201,16 +208,21 @@ group.initial.rebalance.delay.ms=0
 group.min.session.timeout.ms=1000
 group.consumer.min.session.timeout.ms=1000
 group.consumer.min.heartbeat.interval.ms=500
-",
+{secured}",
         data = data.display()
     )
 }
 
-fn format_storage(site: &Site, properties: &str, secure: Option<&Secure>) -> Result<()> {
+fn format_storage(site: &Site, properties: &str, node: &Node) -> Result<()> {
     say::line("formatting Kafka's data folder");
-    let users = secure.map(Secure::arguments).unwrap_or_default();
-    let main = ["kafka.tools.StorageTool", "format", "--cluster-id", CLUSTER_ID, "--config", properties];
-    let main: Vec<&str> = main.into_iter().chain(users.iter().map(String::as_str)).collect();
+    let users = match (&node.secured, &node.secure) {
+        (Some(_), _) => Secured::kafka_users().to_vec(),
+        (None, Some(secure)) => secure.arguments(),
+        (None, None) => Vec::new(),
+    };
+    let mut main =
+        vec!["kafka.tools.StorageTool", "format", "--cluster-id", CLUSTER_ID, "--config", properties];
+    main.extend(users.iter().map(String::as_str));
     let output = site
         .launch(&["-XX:TieredStopAtLevel=1"], &main)
         .command()

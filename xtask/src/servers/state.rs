@@ -7,6 +7,7 @@
 //! CACHE/runs/CHECKOUT-HASH/       the run folder unless --dir names another
 //!     lock                        held by every command that changes something
 //!     state.json  kafka/  cassandra/
+//! CACHE/runs/CHECKOUT-HASH-secured/  the same of the secured pair, and its certificates in tls/
 //! ```
 
 use super::Kind;
@@ -92,6 +93,13 @@ impl Cache {
         lock(&self.join("lock"))
     }
 
+    /// The run folder of this checkout for the secured pair.
+    pub(crate) fn secured_dir(&self) -> Result<PathBuf> {
+        let mut dir = self.run_dir()?.into_os_string();
+        dir.push("-secured");
+        Ok(dir.into())
+    }
+
     /// The run folder of this checkout.
     fn run_dir(&self) -> Result<PathBuf> {
         let root = workspace::root()?;
@@ -125,6 +133,12 @@ impl Run {
         Ok(Run(dir))
     }
 
+    /// A folder that is there.
+    #[cfg(test)]
+    pub(crate) fn at(dir: &Path) -> Run {
+        Run(dir.to_owned())
+    }
+
     /// A path inside the run folder.
     pub(crate) fn join(&self, name: &str) -> PathBuf {
         self.0.join(name)
@@ -156,8 +170,9 @@ impl Run {
         fs::rename(&half, &path).with_context(|| format!("writing {}", path.display()))
     }
 
-    /// Removes data and state. Logs stay until the next start.
+    /// Removes data, certificates and state. Logs stay until the next start.
     pub(crate) fn clear(&self) -> Result<()> {
+        remove_dir(&self.join("tls"))?;
         for kind in Kind::ALL {
             remove_dir(&self.join(kind.name()).join("data"))?;
         }
@@ -213,7 +228,7 @@ mod tests {
     #[test]
     fn a_saved_state_is_read_back_and_cleared() {
         let dir = tempfile::tempdir().unwrap();
-        let run = Run(dir.path().to_owned());
+        let run = Run::at(dir.path());
         assert_eq!(run.load::<State>().unwrap(), None);
         let state = State {
             kafka: Server::new(Ports::at(19_092).unwrap()),
@@ -229,7 +244,7 @@ mod tests {
     #[test]
     fn a_damaged_state_is_an_error_that_names_the_file() {
         let dir = tempfile::tempdir().unwrap();
-        let run = Run(dir.path().to_owned());
+        let run = Run::at(dir.path());
         fs::write(run.state_path(), "{").unwrap();
         assert!(format!("{:#}", run.load::<State>().unwrap_err()).contains("state.json is damaged"));
     }

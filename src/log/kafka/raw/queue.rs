@@ -70,6 +70,12 @@ impl Queue {
         Queue(unsafe { rd::rd_kafka_queue_new(client) })
     }
 
+    /// The queue of a client itself.
+    pub(super) fn main(client: *mut rd::rd_kafka_t) -> Queue {
+        // SAFETY: the client is alive; this adds a reference, which the drop takes away.
+        Queue(unsafe { rd::rd_kafka_queue_get_main(client) })
+    }
+
     pub(super) fn poll(&self, wait: Duration) -> Option<Event> {
         let wait_ms = i32::try_from(wait.as_millis()).unwrap_or(i32::MAX);
         // SAFETY: the queue is alive; the event is ours.
@@ -80,7 +86,7 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // SAFETY: made in `new`, destroyed once; late answers find it closed.
+        // SAFETY: our reference, given back once; late answers find it closed.
         unsafe { rd::rd_kafka_queue_destroy(self.0) }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
-use rdkafka::config::FromClientConfigAndContext;
+use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
 use rdkafka::types::RDKafkaErrorCode;
 
 use super::super::context::Plain;
@@ -22,7 +22,10 @@ const SHOWN_AGAIN: Duration = Duration::from_millis(50);
 
 pub(in crate::log::kafka) fn client(options: &Options) -> Result<AdminClient<Plain>, Error> {
     options.check()?;
-    AdminClient::from_config_and_context(&options.admin_config(), Plain).map_err(error::creation)
+    let mut config = options.admin_config();
+    // That a broker closed a connection at once tells of the wrong protocol, and is no warning to librdkafka.
+    config.set_log_level(RDKafkaLogLevel::Info);
+    AdminClient::from_config_and_context(&config, Plain::default()).map_err(error::creation)
 }
 
 pub(in crate::log::kafka) fn admin_options() -> AdminOptions {
@@ -34,7 +37,7 @@ pub(in crate::log::kafka) fn admin_options() -> AdminOptions {
 /// # Errors
 /// [`Error::Unavailable`] when the cluster does not answer; [`Error::Refused`] with the first topic it refuses.
 pub async fn create(options: &Options, plan: &Plan) -> Result<Vec<String>, Error> {
-    let client = client(options)?;
+    let client = facts::reached(options).await?;
     let topics: Vec<NewTopic<'_>> = plan
         .topics
         .iter()
@@ -54,11 +57,22 @@ pub async fn create(options: &Options, plan: &Plan) -> Result<Vec<String>, Error
         match result {
             Ok(name) => created.push(name),
             Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
-            Err((name, code)) => return Err(Error::Refused(format!("topic {name}: {code}"))),
+            Err((name, code)) => return Err(Error::Refused(refusal(&name, code))),
         }
     }
     shown(options, &created).await;
     Ok(created)
+}
+
+fn refusal(name: &str, code: RDKafkaErrorCode) -> String {
+    let todo = match code {
+        RDKafkaErrorCode::TopicAuthorizationFailed | RDKafkaErrorCode::ClusterAuthorizationFailed => {
+            ": grant Create on it, or make it as `dueline topics plan --as commands` says: the rights are in \
+             deploy/k8s/kafka/users.yaml"
+        }
+        _ => "",
+    };
+    format!("topic {name} is not created: {code}{todo}")
 }
 
 /// Brokers show a topic a moment after it was made: a start right then would be told that there is none.
