@@ -233,7 +233,9 @@ fn launch(run: &Run, state: &mut State, kind: Kind, site: &Site) -> Result<()> {
     let launch = match kind {
         Kind::Kafka => kafka::prepare(site, &kafka::Node { secured, ..kafka::Node::alone(server.ports) })?,
         Kind::Cassandra => {
-            cassandra::prepare(site, &cassandra::Node { secured, ..cassandra::Node::alone(server.ports) })?
+            let alone = cassandra::Node::alone(server.ports);
+            let jvm = if secured.is_some() { &cassandra::SMALL } else { alone.jvm };
+            cassandra::prepare(site, &cassandra::Node { secured, jvm, ..alone })?
         }
     };
     let marker = format!("-Ddueline.servers.run={}", site.dir.display());

@@ -78,7 +78,13 @@ fn promtool(options: &Options) -> Result<Variables> {
 fn test_on_servers(options: &Options, promtool: Variables) -> Result<Tally> {
     let clients = clients::ensure()?;
     let up = servers::up(Pair::Plain)?;
-    let secured = servers::up(Pair::Secured)?;
+    let secured = match servers::up(Pair::Secured) {
+        Ok(secured) => secured,
+        Err(error) => {
+            end(&up)?;
+            return Err(error);
+        }
+    };
     let mut variables = vec![
         ("DUELINE_TEST_KAFKA", up.kafka.clone().into()),
         ("DUELINE_TEST_CASSANDRA", up.cassandra.clone().into()),

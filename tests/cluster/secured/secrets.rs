@@ -128,14 +128,16 @@ async fn an_instance_that_logs_all_there_is_logs_no_secret() {
     .await;
 }
 
+/// A name, what is at the end of the configuration, what is under librdkafka's settings, and the environment.
+type Case = (&'static str, String, String, &'static [(&'static str, &'static str)]);
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_error_about_a_secret_does_not_repeat_it() {
     on_secured("secrets in errors", |secured| async move {
         let broken = secured.file("broken", &format!("whsec_%%%{SENTINEL}"));
         let short = secured.file("short", SENTINEL);
         let (broken, short) = (broken.display(), short.display());
-        // What is at the end of the configuration, what is under librdkafka's settings, and in the environment.
-        let cases: [(&str, String, String, &[(&str, &str)]); 7] = [
+        let cases: [Case; 7] = [
             ("signing", format!("secrets_file = \"{broken}\""), String::new(), &[]),
             ("token", token_table(Path::new(&short.to_string())), String::new(), &[]),
             ("misspelt", String::new(), format!("\"sasl.pasword_file\" = \"{short}\""), &[]),

@@ -183,7 +183,7 @@ fn node(name: &str, address: std::net::Ipv4Addr, dc: &str) -> cassandra::Node {
         seeds: firsts("cassandra").map(seed).collect::<Vec<_>>().join(","),
         dc: dc.to_owned(),
         rack: format!("r{}", plan::number(name)),
-        jvm: &["-Xms400m", "-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
+        jvm: &cassandra::SMALL,
         passwords: false,
         secured: None,
     }

@@ -49,7 +49,8 @@ pub(super) fn panel(drawn: &Drawn<'_>) -> String {
 }
 
 fn stat(drawn: &Drawn<'_>, width: f64, height: f64) -> String {
-    let last = drawn.series.iter().filter_map(|series| series.points.last()).map(|(_, value)| *value).last();
+    let last =
+        drawn.series.iter().filter_map(|series| series.points.last()).map(|(_, value)| *value).next_back();
     let told = escaped(&with_unit(last.unwrap_or_default(), drawn.unit));
     let (x, y) = (width / 2.0, height / 2.0 + 22.0);
     format!("<text x=\"{x}\" y=\"{y}\" font-size=\"34\" text-anchor=\"middle\">{told}</text>")

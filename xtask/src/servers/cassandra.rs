@@ -61,6 +61,9 @@ const QUICK_START: [&str; 4] = [
     "-Dcassandra.ring_delay_ms=1000",
 ];
 
+/// For a node that is one of many, or has little to do: threads and compilers of the JVM cost more than they gain.
+pub(crate) const SMALL: [&str; 4] = ["-Xms400m", "-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"];
+
 /// One node of a Cassandra.
 #[derive(Debug)]
 pub(crate) struct Node {
