@@ -201,7 +201,8 @@ pub trait Consumer: Send + Sync + 'static {
 
 /// The writing side: idempotent, all replicas in sync acknowledge.
 pub trait Producer: Send + Sync + 'static {
-    /// Writes one record; answered when it is durable. Records of one partition keep the order of the calls.
+    /// Writes one record; answered when it is durable. It is under way when the call returns, whether its answer is waited for or
+    /// not. Records of one partition keep the order of the calls.
     fn produce(&self, message: Message) -> Answer<Written>;
 
     /// Gives up the records that were not sent yet: answered with [`Error::Unavailable`], they are never written.

@@ -175,12 +175,15 @@ impl Asking {
         // An administrative request that waits for a broker which refuses connections keeps two threads of librdkafka
         // busy with connecting, without any backoff. A question for metadata waits in peace.
         let reach = Duration::from_millis(REACH_MS);
-        let found = client.fetch_metadata(Some(&self.topic), reach).map_err(|error| {
+        let found = client.fetch_metadata(Some(&self.topic), reach);
+        // Read each time: nobody else does, and it would gather.
+        raw::overhear(client);
+        let found = found.map_err(|error| {
             // Nobody polls this client for "all brokers are down".
             self.recall.lost();
-            raw::overhear(client);
             client.context().reason.explain(&error.to_string())
         })?;
+        client.context().reason.clear();
         let partitions = found.topics().iter().flat_map(|topic| topic.partitions());
         Ok(partitions.filter_map(|partition| u32::try_from(partition.id()).ok()).map(Shard).collect())
     }

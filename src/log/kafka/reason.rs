@@ -9,19 +9,19 @@ const TODO: [(&str, &str); 6] = [
         "compare its authority with ssl.ca.location, its names with kafka.brokers, and its dates: openssl s_client \
          -connect HOST:PORT -showcerts",
     ),
-    (
-        "uthentication",
-        "check sasl.username, sasl.password and sasl.mechanism, and that the brokers have this user",
-    ),
+    ("security.protocol", "check kafka.brokers and security.protocol: the listener speaks another"),
     (
         "SSL handshake failed",
         "check kafka.brokers and security.protocol: TLS is spoken by one of the two alone",
     ),
-    ("security.protocol", "check kafka.brokers and security.protocol: the listener speaks another"),
+    ("SASL", "check sasl.username, sasl.password and sasl.mechanism, and that the brokers have this user"),
     // Closed before the first answer.
     ("APIVERSION_QUERY", "check kafka.brokers and security.protocol: the listener speaks another"),
     ("", "check kafka.brokers, the network and security.protocol"),
 ];
+
+/// What librdkafka says of any connection that is closed before the first answer.
+const CLOSED_EARLY: [&str; 2] = ["security.protocol", "APIVERSION_QUERY"];
 
 /// The last failure of a client's connections.
 #[derive(Debug, Default)]
@@ -41,9 +41,17 @@ impl Reason {
         }
     }
 
-    /// Whether a broker is there and does not let the client in, as far as is known.
+    /// Whether a broker is there and does not let the client in, as far as is known. A connection that is closed before the
+    /// first answer may be that, or a broker that starts.
     pub(super) fn is_refusal(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(|last| is_telling(last))
+        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        last.as_ref()
+            .is_some_and(|last| is_telling(last) && !CLOSED_EARLY.iter().any(|part| last.contains(part)))
+    }
+
+    /// A broker was reached: what was said before is no reason of what comes.
+    pub(super) fn clear(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// What went wrong, with the reason where there is one, and what to do.
@@ -79,5 +87,13 @@ mod tests {
         assert!(reason.is_refusal());
         let said = reason.explain("timed out");
         assert!(said.contains("no such user") && said.contains("sasl.username"), "{said}");
+        reason.clear();
+        reason.note(
+            "[thrd:a]: a:9092: Disconnected: verify that security.protocol is correctly configured, broker might require \
+             SASL authentication",
+        );
+        let said = reason.explain("timed out");
+        assert!(said.contains("speaks another") && !said.contains("sasl.username"), "{said}");
+        assert!(!reason.is_refusal());
     }
 }

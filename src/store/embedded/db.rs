@@ -29,6 +29,10 @@ const CACHE_BYTES: u64 = 8 * 1024 * 1024;
 const JOURNAL_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// One memtable of a table, in bytes.
 pub(super) const MEMTABLE_BYTES: u64 = 8 * 1024 * 1024;
+/// The same while older ones wait for their flush.
+pub(super) const MEMTABLE_BYTES_MAX: u64 = 32 * 1024 * 1024;
+/// Where fjall would rotate it by itself: never reached, as the writer does it before.
+const MEMTABLE_BYTES_FJALL: u64 = 2 * MEMTABLE_BYTES_MAX;
 /// Threads that flush and compact. Of several, fjall keeps one free for flushes, which spins while others compact.
 const WORKER_THREADS: usize = 1;
 /// Free disk space below which writes are refused, in bytes (default): room to flush what is in memory, and to start.
@@ -201,7 +205,8 @@ impl Tables {
             .worker_threads(WORKER_THREADS)
             .open()?;
         let table = |name| {
-            database.keyspace(name, || KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES))
+            let options = || KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES_FJALL);
+            database.keyspace(name, options)
         };
         let tables = Tables {
             due: table("due")?,

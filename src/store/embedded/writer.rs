@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use fjall::{AbstractTree as _, OwnedWriteBatch, PersistMode, Slice};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use super::db::{Failure, MEMTABLE_BYTES, Table, Tables};
+use super::db::{Failure, MEMTABLE_BYTES, MEMTABLE_BYTES_MAX, Table, Tables};
 use super::meta::Staged;
 
 /// Most changes of one batch.
@@ -261,7 +261,7 @@ impl Writer {
 
     /// The flush itself runs on the database's own threads. A failure shows at the next write.
     fn flush_quiet_tables(&self) {
-        self.tables.all().into_iter().for_each(rotate);
+        self.tables.all().into_iter().filter(|table| has_room(table)).for_each(rotate);
     }
 
     fn write(&mut self, jobs: &mut [Job]) -> Result<(), Failure> {
@@ -286,11 +286,13 @@ impl Writer {
         committed
     }
 
-    /// Rotates what is full at once, and does not wait for fjall to do it. fjall asks its worker to, with every batch until it is
-    /// done, in a queue of 1,000 that the worker itself writes to: filled during a long compaction, both waited for ever.
+    /// Rotates what is full, and does not leave it to fjall. fjall asks its worker to, with every batch until it is done, in a queue
+    /// of 1,000 that the worker itself writes to: filled during a long compaction, both waited for ever. While older ones wait
+    /// for their flush a memtable grows instead, to its bound, so that a compaction does not hold up writes at once.
     fn rotate_full_memtables(&self) {
         for table in self.tables.all() {
-            if table.tree.active_memtable().size() > MEMTABLE_BYTES {
+            let size = table.tree.active_memtable().size();
+            if (size > MEMTABLE_BYTES && has_room(table)) || size > MEMTABLE_BYTES_MAX {
                 rotate(table);
             }
         }
@@ -322,9 +324,14 @@ impl Writer {
     }
 }
 
+/// Whether a memtable may be sealed without holding up the next batch.
+fn has_room(table: &fjall::Keyspace) -> bool {
+    table.sealed_memtable_count() + 1 < SEALED_MEMTABLES_MAX
+}
+
 fn rotate(table: &fjall::Keyspace) {
     if let Err(error) = table.rotate_memtable() {
-        tracing::warn!(%error, "a memtable of the embedded store was not flushed");
+        tracing::warn!(%error, "rotating a memtable of the embedded store failed");
     }
 }
 

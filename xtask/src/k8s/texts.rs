@@ -52,6 +52,14 @@ pub(super) fn image(root: &Path) -> Result<(usize, Vec<String>)> {
     let paths: BTreeSet<&str> = copied(&text).collect();
     let absent = paths.iter().filter(|path| !root.join(path).exists());
     let mut faults: Vec<String> = absent.map(|path| format!("{CONTAINERFILE}: there is no {path}")).collect();
+    let manifest = read(root, "Cargo.toml")?;
+    let members = manifest.lines().find_map(|line| line.strip_prefix("members = ")).unwrap_or_default();
+    let members = members.split('"').skip(1).step_by(2).filter(|member| *member != ".");
+    // Cargo reads the manifest of every member.
+    let left_out = members.filter(|member| !paths.contains(member.split('/').next().unwrap_or(member)));
+    faults.extend(
+        left_out.map(|member| format!("{CONTAINERFILE} does not copy {member}, a member of the workspace")),
+    );
     let channel = toolchain.split('"').nth(1).context("rust-toolchain.toml names no channel")?;
     if !text.contains(&format!("FROM rust:{channel}-")) {
         faults.push(format!("{CONTAINERFILE} does not build with Rust {channel}"));
