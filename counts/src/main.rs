@@ -6,16 +6,23 @@
 //! counts SCENARIO TASKS    runs one, for valgrind to count its instructions: tests/guard.rs
 //! ```
 
+/// The store of users' tests.
+#[path = "../../src/testing/scheduler/memory.rs"]
+#[allow(dead_code, reason = "what only those tests ask")]
+mod memory;
 mod scenario;
 mod shard;
-mod store;
 
 use std::io::Write as _;
 use std::time::Duration;
 
+use alone::{engine, model};
 use anyhow::Context as _;
 
 use scenario::Scenario;
+
+/// The only shard.
+const SHARD: model::Shard = model::Shard(0);
 
 /// Tasks of a scenario where time is taken.
 const TIMED_TASKS: u64 = 50_000;

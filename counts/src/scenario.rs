@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use alone::engine::Options;
-use alone::model::{CollectionLimit, CollectionLimits, Shard as Number};
+use alone::model::{CollectionLimit, CollectionLimits};
 
+use super::SHARD;
 use super::shard::Shard;
 
 /// Queues that tasks are spread over.
@@ -72,7 +73,7 @@ impl Scenario {
     }
 
     fn options(self) -> Options {
-        let mut options = Options::new(Number(0), 1, "counts");
+        let mut options = Options::new(SHARD, 1, "counts");
         options.publishes = self == Scenario::RunTold;
         if self == Scenario::RunLimited {
             let limit = CollectionLimit { concurrency: Some(100_000), rate: None, weight: 1, intake: None };

@@ -1,17 +1,17 @@
 //! One shard: the engine, and answers to all it asks for. Only what goes through [`counted_input`] and [`counted_effect`]
 //! counts: valgrind is told their names.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use alone::engine::{CallEnd, Effect, Engine, Incoming, Input, LogEnd, Observation, Options, Timing};
 use alone::model::{
-    Boot, Change, Due, Epoch, Event, Gate, Gates, HandlerName, Misfire, Now, OnConflict, OnDead, OnFailure,
-    Operation, Outcome, OwnerRow, Payload, QueueName, Target, TaskContent, TaskId, Verb, Wall,
+    Boot, Change, Due, Epoch, Event, Fact, Gate, Gates, HandlerName, Now, Operation, Outcome, OwnerRow,
+    Payload, QueueName, Row, Target, TaskContent, TaskId, Verb, Wall,
 };
 
-use super::store::Memory;
+use super::memory::Memory;
 
 const START: i64 = 1_000_000_000_000;
 /// Inputs that are given before effects are asked for, as an actor does.
@@ -24,6 +24,8 @@ pub(super) struct Shard {
     ms: u64,
     owner: OwnerRow,
     memory: Memory,
+    stored: u64,
+    ended: u64,
     log: Vec<Incoming>,
     position: usize,
     fetch: Option<(u64, usize)>,
@@ -52,6 +54,8 @@ impl Shard {
             ms: 0,
             owner: OwnerRow::default(),
             memory: Memory::default(),
+            stored: 0,
+            ended: 0,
             log: Vec::new(),
             position: 0,
             fetch: None,
@@ -78,12 +82,12 @@ impl Shard {
 
     /// Tasks in the store.
     pub(super) fn stored(&self) -> u64 {
-        self.memory.tasks
+        self.stored
     }
 
     /// Attempts that ended.
     pub(super) fn ended(&self) -> u64 {
-        self.memory.ended
+        self.ended
     }
 
     /// Closes the gate before a queue.
@@ -211,8 +215,24 @@ impl Shard {
             | Effect::StopFetch
             | Effect::Commit(_)
             | Effect::Observe(_) => return None,
-            effect => return self.memory.answer(effect),
+            effect => {
+                if let Effect::Write(_, rows) = &effect {
+                    self.note(rows);
+                }
+                let answer = self.memory.answer(effect);
+                assert!(answer.is_some(), "all that is left is asked of the store");
+                return answer;
+            }
         })
+    }
+
+    fn note(&mut self, rows: &[Row]) {
+        let facts =
+            rows.iter().filter_map(|row| if let Row::Fact(row) = row { Some(&row.fact) } else { None });
+        for fact in facts {
+            self.stored += u64::from(matches!(fact, Fact::Task { .. }));
+            self.ended += u64::from(matches!(fact, Fact::Ended(_)));
+        }
     }
 
     fn fetched(&mut self) -> Option<Input> {
@@ -241,23 +261,11 @@ fn succeeded() -> CallEnd {
 
 fn event(queue: &str, number: u64, due_at: Wall, collection: Option<Arc<str>>) -> Event {
     let content = TaskContent {
-        handler: HandlerName::new("noop").expect("a name"),
-        payload: Payload::Inline(Arc::from(
-            &br#"{"note":"of ordinary length","user":"someone@example.org"}"#[..],
-        )),
-        priority: 5,
         collection,
-        timeout_ms: None,
-        expires_at: None,
-        misfire: Misfire::Run,
-        misfire_grace_ms: 0,
-        on_conflict: OnConflict::Replace,
-        on_dead: OnDead::Continue,
-        on_failure: OnFailure::Block,
-        retry: None,
-        labels: BTreeMap::new(),
-        created_by: None,
-        traceparent: None,
+        ..TaskContent::new(
+            HandlerName::new("noop").expect("a name"),
+            Payload::Inline(Arc::from(&br#"{"note":"of ordinary length","user":"someone@example.org"}"#[..])),
+        )
     };
     Event {
         queue: Some(QueueName::new(queue).expect("a name")),

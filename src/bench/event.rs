@@ -1,15 +1,12 @@
 //! What the scenarios ask for: schedule events, and the content of a task. A seed decides which queue a task belongs to and what
 //! fills its payload.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::log::{Message, Target, Topic};
-use crate::model::{
-    HandlerName, Misfire, OnConflict, OnDead, OnFailure, Payload, TaskContent, Wall, partition_of,
-};
+use crate::model::{HandlerName, Payload, TaskContent, Wall, partition_of};
 
 use super::args::{Plan, Scenario};
 
@@ -106,23 +103,7 @@ pub(super) fn mixed(seed: u64, of: u64) -> u64 {
 
 /// The content of a task in rows that are written past the engine.
 pub(super) fn content(handler: HandlerName, payload: &str) -> TaskContent {
-    TaskContent {
-        handler,
-        payload: Payload::Inline(Arc::from(payload.as_bytes())),
-        priority: 5,
-        collection: None,
-        timeout_ms: None,
-        expires_at: None,
-        misfire: Misfire::Run,
-        misfire_grace_ms: 0,
-        on_conflict: OnConflict::Replace,
-        on_dead: OnDead::Continue,
-        on_failure: OnFailure::Block,
-        retry: None,
-        labels: BTreeMap::new(),
-        created_by: None,
-        traceparent: None,
-    }
+    TaskContent::new(handler, Payload::Inline(Arc::from(payload.as_bytes())))
 }
 
 #[cfg(test)]

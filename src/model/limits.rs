@@ -68,6 +68,8 @@ pub const LATE_BUCKET_MS: i64 = 3_600_000;
 pub const BUCKET_MS: i64 = 300_000;
 /// Bits of a version that hold the offset; the generation lies above.
 pub const VERSION_OFFSET_BITS: u32 = 44;
+/// Priority of a task that says none.
+pub const PRIORITY_DEFAULT: u8 = 5;
 /// Default timeout of one attempt, in milliseconds.
 pub const TIMEOUT_MS: u64 = 30_000;
 /// Longest timeout of one attempt, in milliseconds (one day).

@@ -42,6 +42,29 @@ pub struct TaskContent {
     pub traceparent: Option<Arc<str>>,
 }
 
+impl TaskContent {
+    /// Of an event that says nothing else.
+    pub fn new(handler: HandlerName, payload: Payload) -> TaskContent {
+        TaskContent {
+            handler,
+            payload,
+            priority: limits::PRIORITY_DEFAULT,
+            collection: None,
+            timeout_ms: None,
+            expires_at: None,
+            misfire: Misfire::Run,
+            misfire_grace_ms: 0,
+            on_conflict: OnConflict::Replace,
+            on_failure: OnFailure::Block,
+            on_dead: OnDead::Continue,
+            retry: None,
+            labels: BTreeMap::new(),
+            created_by: None,
+            traceparent: None,
+        }
+    }
+}
+
 /// A payload: in memory, or in its own row of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload {

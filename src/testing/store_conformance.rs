@@ -14,15 +14,14 @@ mod rows;
 mod shard_rows;
 mod slices;
 
-use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
 use crate::model::{
-    Decision, Epoch, EventRow, Fact, FactRow, HandlerName, Misfire, OnConflict, OnDead, OnFailure, Payload,
-    Place, QueueName, Row, Shard, Started, TaskContent, TaskId, TaskKey, Version, Wall,
+    Decision, Epoch, EventRow, Fact, FactRow, HandlerName, Payload, Place, QueueName, Row, Shard, Started,
+    TaskContent, TaskId, TaskKey, Version, Wall,
 };
 use crate::store::{Cluster, Error, Store};
 
@@ -187,21 +186,11 @@ fn nth(n: i64) -> Place {
 
 fn task(shard: Shard, place: Place, key: &TaskKey) -> FactRow {
     let content = TaskContent {
-        handler: HandlerName::new("notify").expect("legal"),
-        payload: Payload::Inline(Arc::from(&br#"{"user":7}"#[..])),
-        priority: 5,
-        collection: None,
         timeout_ms: Some(30_000),
-        expires_at: None,
-        misfire: Misfire::Run,
-        misfire_grace_ms: 0,
-        on_conflict: OnConflict::Replace,
-        on_dead: OnDead::Continue,
-        on_failure: OnFailure::Block,
-        retry: None,
-        labels: BTreeMap::new(),
-        created_by: None,
-        traceparent: None,
+        ..TaskContent::new(
+            HandlerName::new("notify").expect("legal"),
+            Payload::Inline(Arc::from(&br#"{"user":7}"#[..])),
+        )
     };
     let fact = Fact::Task {
         key: key.clone(),

@@ -37,17 +37,25 @@ pub(super) const WAYS: [Way; 3] = [
 const SHARD: u32 = 1_000_000;
 
 pub(super) async fn write(store: &dyn Store, drawn: &Drawn, load: &Load, chunk: Chunk) -> anyhow::Result<()> {
-    let rows: anyhow::Result<Vec<[Row; 4]>> =
-        chunk.tasks().map(|task| rows_of(task, load, drawn.of(task).content.clone())).collect();
+    let row = |task| {
+        let shard = Shard(SHARD + (task % u64::from(load.plan.shards)) as u32);
+        rows_of(task, load, drawn.of(task).content.clone(), shard, "raw-")
+    };
+    let rows: anyhow::Result<Vec<[Row; 4]>> = chunk.tasks().map(row).collect();
     store.write(rows?.concat().into()).await.context("rows of the raw program")
 }
 
-/// One by-id row and three in a bucket: the task, its start and its end.
-fn rows_of(task: u64, load: &Load, content: Arc<TaskContent>) -> anyhow::Result<[Row; 4]> {
-    let shard = Shard(SHARD + (task % u64::from(load.plan.shards)) as u32);
+/// One by-id row and three in a bucket: the task, its start and its end; its queue begins with `prefix`.
+pub(super) fn rows_of(
+    task: u64,
+    load: &Load,
+    content: Arc<TaskContent>,
+    shard: Shard,
+    prefix: &str,
+) -> anyhow::Result<[Row; 4]> {
     let (version, at) = (Version(task), Wall(load.due_at(task)));
     let place = Place { ready_at: at, version };
-    let queue = QueueName::new(&format!("raw-{}", task % QUEUES))?;
+    let queue = QueueName::new(&format!("{prefix}{}", task % QUEUES))?;
     let key = TaskKey { queue, id: TaskId::new(&format!("t-{task}"))? };
     let content_hash = hash(load.plan.seed, task);
     let event = EventRow {

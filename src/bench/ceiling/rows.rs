@@ -79,71 +79,24 @@ fn task(load: &Load, number: u64, handler: HandlerName) -> Task {
 
 #[cfg(test)]
 mod tests {
-    use crate::model::{
-        Current, Decision, Ended, Epoch, EventRow, Fact, Outcome, Place, QueueName, Shard, Started, TaskId,
-        TaskKey, Version, Wall,
-    };
+    use crate::model::{Row, Shard, Wall};
     use crate::wire::row::{encode_event, encode_fact};
 
     use super::super::super::args::tests::plan;
+    use super::super::embedded;
     use super::*;
 
     /// What Dueline stores for a task now, in bytes.
     fn stored(load: &Load, number: u64) -> usize {
-        let at = Wall(load.due_at(number));
-        let key = TaskKey {
-            queue: QueueName::new(&format!("q-{}", number % QUEUES)).expect("a name"),
-            id: TaskId::new(&format!("t-{number}")).expect("a name"),
-        };
-        let event = EventRow {
-            key: key.clone(),
-            version: Version(number),
-            epoch: Epoch(1),
-            shard: Shard(63),
-            verb: "schedule".into(),
-            content_hash: [7; 16],
-            event_id_hash: None,
-            appended: at,
-            decision: Decision::Scheduled,
-            current: Some(Current {
-                place: Place { ready_at: at, version: Version(number) },
-                due_at: at,
-                content_hash: [7; 16],
-                appended: at,
-                cancelled: false,
-            }),
-            cancel_remembered: None,
-            reason: None,
-        };
         let handler = HandlerName::new(NOOP).expect("a name");
         let content = Arc::new(content(handler, &load.plan.payload_of(number)));
-        let started = Started {
-            epoch: Epoch(1),
-            seq: 1,
-            at,
-            deadline: at,
-            attempt: 1,
-            failures: 0,
-            interruptions: 0,
-            instance: "bench".into(),
+        let rows = embedded::rows_of(number, load, content, Shard(63), "q-").expect("names");
+        let bytes = |row: &Row| match row {
+            Row::Event(row) => encode_event(row).len(),
+            Row::Fact(row) => encode_fact(&row.fact).len(),
+            other => panic!("{other:?}"),
         };
-        let ended = Ended {
-            epoch: Epoch(1),
-            seq: 1,
-            at,
-            outcome: Outcome::Succeeded,
-            failures: 0,
-            next_at: None,
-            closed: None,
-            result: None,
-            error: None,
-        };
-        let facts = [
-            Fact::Task { key, due_at: at, appended: at, content },
-            Fact::Started(started),
-            Fact::Ended(ended),
-        ];
-        encode_event(&event).len() + facts.iter().map(|fact| encode_fact(fact).len()).sum::<usize>()
+        rows.iter().map(bytes).sum()
     }
 
     #[test]

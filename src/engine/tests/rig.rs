@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use crate::engine::{CallEnd, CallOrder, Effect, Engine, Failure, Incoming, Input, LogEnd, Options, Timing};
 use crate::model::{
-    Boot, DeadLetterRow, Decision, Due, Event, EventRow, Fact, FactRow, HandlerName, LateQueueRow, Misfire,
-    Now, OnConflict, OnDead, OnFailure, OwnerRow, OwnerUuid, Payload, Place, Pointer, PointerPage,
-    PointerRange, Progress, QueueName, RetryPolicy, Row, Shard, Standing, TaskContent, TaskEvent,
-    TaskEventKind, TaskId, TaskKey, Verb, Version, Wall, limits,
+    Boot, DeadLetterRow, Decision, Due, Event, EventRow, Fact, FactRow, HandlerName, LateQueueRow, Now,
+    OwnerRow, OwnerUuid, Payload, Place, Pointer, PointerPage, PointerRange, Progress, QueueName,
+    RetryPolicy, Row, Shard, Standing, TaskContent, TaskEvent, TaskEventKind, TaskId, TaskKey, Verb, Version,
+    Wall, limits,
 };
 
 pub(super) const BASE: i64 = 1_000_000_000;
@@ -532,17 +532,7 @@ pub(super) fn event(queue: &str, id: &str, verb: Verb, hash: u128) -> Event {
 
 pub(super) fn content() -> TaskContent {
     TaskContent {
-        handler: HandlerName::new("h").expect("a name"),
-        payload: Payload::Inline(Arc::from(&b"{}"[..])),
-        priority: 5,
-        collection: None,
         timeout_ms: Some(10_000),
-        expires_at: None,
-        misfire: Misfire::Run,
-        misfire_grace_ms: 0,
-        on_conflict: OnConflict::Replace,
-        on_dead: OnDead::Continue,
-        on_failure: OnFailure::Block,
         retry: Some(RetryPolicy {
             max_attempts: 3,
             initial_ms: 1_000,
@@ -551,8 +541,6 @@ pub(super) fn content() -> TaskContent {
             jitter: 0.0,
             max_age_ms: None,
         }),
-        labels: BTreeMap::new(),
-        created_by: None,
-        traceparent: None,
+        ..TaskContent::new(HandlerName::new("h").expect("a name"), Payload::Inline(Arc::from(&b"{}"[..])))
     }
 }

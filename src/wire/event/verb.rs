@@ -10,7 +10,8 @@ use super::fault::{Fault, nearest, shown};
 use super::fields::{Field, Fields};
 use super::{Rules, canonical, short_hash};
 use crate::model::limits::{
-    ATTEMPTS_MAX, DUE_AHEAD_MS_MAX, LABELS_MAX, NAME_BYTES_MAX, TEXT_BYTES_MAX, TIMEOUT_MS_MAX,
+    ATTEMPTS_MAX, DUE_AHEAD_MS_MAX, LABELS_MAX, NAME_BYTES_MAX, PRIORITY_DEFAULT, TEXT_BYTES_MAX,
+    TIMEOUT_MS_MAX,
 };
 use crate::model::{
     Due, Event, HandlerName, Misfire, OnConflict, OnDead, OnFailure, Payload, QueueName, Redrive,
@@ -79,7 +80,6 @@ const UNSUPPORTED_TYPES: [&str; 1] = ["recurring"];
 
 const DUE_AHEAD_MAX: u64 = DUE_AHEAD_MS_MAX as u64;
 const TEN_YEARS: &str = "ten years (3653 days)";
-const PRIORITY_DEFAULT: u8 = 5;
 
 impl Word {
     /// The verb of a plain event's `type`.

@@ -301,23 +301,8 @@ proptest! {
 }
 
 fn task_with(payload: &str) -> Fact {
-    let content = TaskContent {
-        handler: HandlerName::new("notify").unwrap(),
-        payload: Payload::Inline(payload.as_bytes().into()),
-        priority: 5,
-        collection: None,
-        timeout_ms: None,
-        expires_at: None,
-        misfire: Misfire::Run,
-        misfire_grace_ms: 0,
-        on_conflict: OnConflict::Replace,
-        on_dead: OnDead::Continue,
-        on_failure: OnFailure::Block,
-        retry: None,
-        labels: Default::default(),
-        created_by: None,
-        traceparent: None,
-    };
+    let content =
+        TaskContent::new(HandlerName::new("notify").unwrap(), Payload::Inline(payload.as_bytes().into()));
     let key = TaskKey { queue: QueueName::new("q").unwrap(), id: TaskId::new("t").unwrap() };
     Fact::Task { key, due_at: Wall(2), appended: Wall(1), content: Arc::new(content) }
 }
