@@ -14,7 +14,7 @@
 
 mod disk;
 mod link;
-mod network;
+pub(crate) mod network;
 mod plan;
 mod router;
 mod servers;

@@ -97,10 +97,8 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
     };
     match options.action {
         Action::Up(wanted) => {
-            if options.secured {
-                Secured::make(&run)?;
-            }
-            let up = bring_up(&cache, run, &wanted)?;
+            let pair = if options.secured { Pair::Secured } else { Pair::Plain };
+            let up = bring_up(&cache, pair, run, &wanted)?;
             say::data(format_args!("KAFKA={}\nCASSANDRA={}", up.kafka, up.cassandra))?;
             if let Some(tls) = up.tls {
                 say::data(format_args!("TLS={}", tls.display()))?;
@@ -121,10 +119,7 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
 pub(crate) fn up(pair: Pair) -> Result<Up> {
     let cache = Cache::open()?;
     let run = pair.run(&cache)?;
-    if pair == Pair::Secured {
-        Secured::make(&run)?;
-    }
-    bring_up(&cache, run, &Wanted::default())
+    bring_up(&cache, pair, run, &Wanted::default())
 }
 
 /// Ends what `up` started; with it the data, unless one of the servers ran before.
@@ -135,20 +130,21 @@ pub(crate) fn end_started(up: &Up) -> Result<()> {
     up.started.iter().try_for_each(|kind| end(&up.run, *kind, End::InGoodOrder))
 }
 
-fn bring_up(cache: &Cache, run: Run, wanted: &Wanted) -> Result<Up> {
+fn bring_up(cache: &Cache, pair: Pair, run: Run, wanted: &Wanted) -> Result<Up> {
     // The cache is held until the ports are bound, so that no other run settles on them.
     let held = (run.lock()?, cache.lock()?);
+    if pair == Pair::Secured {
+        Secured::make(&run)?;
+    }
     let mut state = reserve(cache, &run, wanted)?;
-    let started: Vec<Kind> =
-        Kind::ALL.into_iter().filter(|kind| state.server(*kind).running().is_none()).collect();
-    launch_both(cache, &run, &mut state)?;
+    let started = launch_both(cache, &run, &mut state)?;
     drop(held);
     let (kafka, cassandra) = (address(state.kafka.ports), address(state.cassandra.ports));
     Ok(Up { kafka, cassandra, tls: Secured::of(&run).map(|secured| secured.dir().to_owned()), started, run })
 }
 
-/// Starts what does not run and waits for both. The caller holds run and cache.
-fn launch_both(cache: &Cache, run: &Run, state: &mut State) -> Result<()> {
+/// Starts what does not run and waits for both; those that were started. The caller holds run and cache.
+fn launch_both(cache: &Cache, run: &Run, state: &mut State) -> Result<Vec<Kind>> {
     let mut sites = Vec::new();
     for kind in Kind::ALL {
         sites.push((kind, site(cache, run, kind)?));
@@ -166,7 +162,7 @@ fn launch_both(cache: &Cache, run: &Run, state: &mut State) -> Result<()> {
         }
         return Err(error);
     }
-    Ok(())
+    Ok(started)
 }
 
 /// Has both show another certificate.
@@ -176,7 +172,7 @@ fn certify(cache: &Cache, run: &Run, certificate: Certificate) -> Result<()> {
     let mut state: State = run.load()?.context("nothing runs here: use `servers --secured up`")?;
     secured.show(certificate)?;
     end_both(&state)?;
-    launch_both(cache, run, &mut state)
+    launch_both(cache, run, &mut state).map(drop)
 }
 
 /// The state with ports settled and written. They stay this run's while its servers are stopped.
@@ -231,11 +227,15 @@ fn launch(run: &Run, state: &mut State, kind: Kind, site: &Site) -> Result<()> {
     }
     let secured = Secured::of(run);
     let launch = match kind {
-        Kind::Kafka => kafka::prepare(site, &kafka::Node { secured, ..kafka::Node::alone(server.ports) })?,
+        Kind::Kafka => {
+            let access = secured.map_or(kafka::Access::Open, kafka::Access::Only);
+            kafka::prepare(site, &kafka::Node { access, ..kafka::Node::alone(server.ports) })?
+        }
         Kind::Cassandra => {
             let alone = cassandra::Node::alone(server.ports);
             let jvm = if secured.is_some() { &cassandra::SMALL } else { alone.jvm };
-            cassandra::prepare(site, &cassandra::Node { secured, jvm, ..alone })?
+            let access = secured.map_or(cassandra::Access::Open, cassandra::Access::Secured);
+            cassandra::prepare(site, &cassandra::Node { access, jvm, ..alone })?
         }
     };
     let marker = format!("-Ddueline.servers.run={}", site.dir.display());

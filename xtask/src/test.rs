@@ -42,8 +42,7 @@ type Variables = Vec<(&'static str, OsString)>;
 /// Runs `cargo xtask test`.
 pub(crate) fn run(options: Options) -> Result<ExitCode> {
     let begun = Instant::now();
-    packages::install(&packages::BUILD)?;
-    packages::install(&[packages::VALGRIND])?;
+    packages::install(&[&packages::BUILD[..], &[packages::VALGRIND]].concat())?;
     if options.no_servers {
         say::line("--no-servers: NOT started are Kafka and Cassandra, tests on real servers are SKIPPED");
     } else {

@@ -60,7 +60,8 @@ impl Namespace {
     }
 }
 
-fn ip(arguments: &[&str]) -> Result<()> {
+/// Runs `ip`.
+pub(crate) fn ip(arguments: &[&str]) -> Result<()> {
     let output = Command::new("ip")
         .args(arguments)
         .stdin(Stdio::null())

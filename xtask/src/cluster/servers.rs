@@ -168,8 +168,7 @@ fn broker(name: &str, address: std::net::Ipv4Addr, dc: &str) -> kafka::Node {
         copies_min: COPIES.1,
         session_ms: SESSION_MS,
         heap_mb: 300,
-        secure: None,
-        secured: None,
+        access: kafka::Access::Open,
     }
 }
 
@@ -184,8 +183,7 @@ fn node(name: &str, address: std::net::Ipv4Addr, dc: &str) -> cassandra::Node {
         dc: dc.to_owned(),
         rack: format!("r{}", plan::number(name)),
         jvm: &cassandra::SMALL,
-        passwords: false,
-        secured: None,
+        access: cassandra::Access::Open,
     }
 }
 

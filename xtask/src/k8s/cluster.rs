@@ -98,14 +98,19 @@ impl Cluster {
         Ok(self.run.load::<State>()?.is_some_and(|state| state.whole))
     }
 
-    /// Makes it, unless it runs. The caller holds the lock.
-    pub(super) fn up(&self) -> Result<Up> {
+    /// How it is asked, whether it runs or not.
+    fn reach(&self) -> Result<Up> {
         let programs = {
             let _held = state::lock(&self.cache.join("k8s/lock"))?;
             programs::for_pods(&self.cache)?
         };
         let kubectl = Kubectl::new(programs.path("kubectl"), &self.dir);
-        let up = Up { dir: self.dir.clone(), programs, kubectl };
+        Ok(Up { dir: self.dir.clone(), programs, kubectl })
+    }
+
+    /// Makes it, unless it runs. The caller holds the lock.
+    pub(super) fn up(&self) -> Result<Up> {
+        let up = self.reach()?;
         match self.run.load::<State>()? {
             Some(state) if state.whole && up.kubectl.answers() => {
                 say::line("the cluster runs");
@@ -197,8 +202,7 @@ pub(super) fn status() -> Result<ExitCode> {
         say::line("no cluster");
         return Ok(ExitCode::FAILURE);
     };
-    let programs = programs::for_pods(&cluster.cache)?;
-    let kubectl = Kubectl::new(programs.path("kubectl"), &cluster.dir);
+    let Up { kubectl, .. } = cluster.reach()?;
     if !state.whole || !kubectl.answers() {
         say::line(
             "a cluster was begun and is not whole: `cargo xtask k8s up` makes it anew, `down` removes it",

@@ -52,9 +52,9 @@ pub(super) fn image(root: &Path) -> Result<(usize, Vec<String>)> {
     let paths: BTreeSet<&str> = copied(&text).collect();
     let absent = paths.iter().filter(|path| !root.join(path).exists());
     let mut faults: Vec<String> = absent.map(|path| format!("{CONTAINERFILE}: there is no {path}")).collect();
-    let manifest = read(root, "Cargo.toml")?;
-    let members = manifest.lines().find_map(|line| line.strip_prefix("members = ")).unwrap_or_default();
-    let members = members.split('"').skip(1).step_by(2).filter(|member| *member != ".");
+    let manifest: toml::Table = read(root, "Cargo.toml")?.parse().context("Cargo.toml")?;
+    let members = manifest["workspace"]["members"].as_array().context("Cargo.toml has no members")?;
+    let members = members.iter().filter_map(toml::Value::as_str).filter(|member| *member != ".");
     // Cargo reads the manifest of every member.
     let left_out = members.filter(|member| !paths.contains(member.split('/').next().unwrap_or(member)));
     faults.extend(

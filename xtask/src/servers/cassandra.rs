@@ -1,16 +1,14 @@
 //! One Cassandra node, its only seed.
 
 use super::ports::Ports;
-use super::process::{Launch, Site};
+use super::process::{self, Launch, Site};
 use super::secured::Secured;
 use super::state;
 use anyhow::{Context, Result, ensure};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
-use std::time::Duration;
 
-const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 const FRAME_BYTES_MAX: u32 = 1 << 20;
 
 const LOGGING: &str = r#"<configuration>
@@ -75,10 +73,18 @@ pub(crate) struct Node {
     pub(crate) dc: String,
     pub(crate) rack: String,
     pub(crate) jvm: &'static [&'static str],
-    /// Whether clients have to say who they are, and may do what they were granted.
-    pub(crate) passwords: bool,
-    /// With TLS, passwords and rights, when it has them.
-    pub(crate) secured: Option<Secured>,
+    pub(crate) access: Access,
+}
+
+/// How clients come in.
+#[derive(Debug)]
+pub(crate) enum Access {
+    /// Whoever asks is answered.
+    Open,
+    /// Clients have to say who they are, and may do what they were granted.
+    Passwords,
+    /// The same, by TLS only.
+    Secured(Secured),
 }
 
 impl Node {
@@ -92,8 +98,7 @@ impl Node {
             dc: "dc1".to_owned(),
             rack: "r1".to_owned(),
             jvm: &["-Xms1g", "-Xmx1g", "-XX:+UseG1GC"],
-            passwords: false,
-            secured: None,
+            access: Access::Open,
         }
     }
 }
@@ -123,9 +128,7 @@ pub(crate) fn prepare(site: &Site, node: &Node) -> Result<Launch> {
 pub(crate) fn answers(at: SocketAddr) -> Result<bool> {
     const OPTIONS: [u8; 9] = [4, 0, 0, 0, 5, 0, 0, 0, 0];
     const SUPPORTED: (u8, u8) = (0x84, 6);
-    let mut stream = TcpStream::connect_timeout(&at, PROBE_TIMEOUT)?;
-    stream.set_read_timeout(Some(PROBE_TIMEOUT))?;
-    stream.set_write_timeout(Some(PROBE_TIMEOUT))?;
+    let mut stream = process::connect(at)?;
     stream.write_all(&OPTIONS)?;
     let mut header = [0; 9];
     stream.read_exact(&mut header)?;
@@ -134,7 +137,7 @@ pub(crate) fn answers(at: SocketAddr) -> Result<bool> {
 
 /// How many other nodes a node knows of, by its own table.
 pub(crate) fn peers(at: SocketAddr) -> Result<u64> {
-    let mut stream = connect(at)?;
+    let mut stream = process::connect(at)?;
     ensure!(startup(&mut stream)? == READY, "{at} does not let clients in");
     let (kind, rows) = query(&mut stream, "SELECT COUNT(*) FROM system.peers_v2")?;
     // One row with one value, a bigint: the last eight bytes.
@@ -147,7 +150,7 @@ pub(crate) fn peers(at: SocketAddr) -> Result<u64> {
 
 /// Runs statements as a user of a node that asks for passwords.
 pub(crate) fn run(at: SocketAddr, user: &str, password: &str, statements: &[String]) -> Result<()> {
-    let mut stream = connect(at)?;
+    let mut stream = process::connect(at)?;
     ensure!(startup(&mut stream)? == AUTHENTICATE, "{at} does not ask who one is");
     let told = format!("\0{user}\0{password}");
     let body = [&u32::try_from(told.len())?.to_be_bytes(), told.as_bytes()].concat();
@@ -166,13 +169,6 @@ const QUERY: u8 = 7;
 const RESULT: u8 = 8;
 const AUTH_RESPONSE: u8 = 15;
 const AUTH_SUCCESS: u8 = 16;
-
-fn connect(at: SocketAddr) -> Result<TcpStream> {
-    let stream = TcpStream::connect_timeout(&at, PROBE_TIMEOUT)?;
-    stream.set_read_timeout(Some(PROBE_TIMEOUT))?;
-    stream.set_write_timeout(Some(PROBE_TIMEOUT))?;
-    Ok(stream)
-}
 
 /// The kind of the answer: whether the node wants to know who one is.
 fn startup(stream: &mut TcpStream) -> Result<u8> {
@@ -208,11 +204,16 @@ fn agent(jars: &Path) -> String {
 
 fn cassandra_yaml(node: &Node) -> String {
     let Node { cluster, address, ports: Ports { client, inner }, seeds, .. } = node;
-    let passwords = match node.passwords {
-        true => "authenticator: PasswordAuthenticator\nauthorizer: CassandraAuthorizer\n",
-        false => "",
+    let passwords = match node.access {
+        Access::Open => "",
+        Access::Passwords | Access::Secured(_) => {
+            "authenticator: PasswordAuthenticator\nauthorizer: CassandraAuthorizer\n"
+        }
     };
-    let secured = node.secured.as_ref().map(Secured::cassandra_yaml).unwrap_or_default();
+    let secured = match &node.access {
+        Access::Open | Access::Passwords => String::new(),
+        Access::Secured(secured) => secured.cassandra_yaml(),
+    };
     format!(
         "cluster_name: {cluster}
 listen_address: {address}

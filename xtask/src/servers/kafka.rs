@@ -1,21 +1,19 @@
 //! One Kafka node in KRaft mode, broker and controller in one process.
 
 use super::ports::Ports;
-use super::process::{Launch, Site};
+use super::process::{self, Launch, Site};
 use super::secured::Secured;
 use super::state;
 use crate::say;
 use anyhow::{Context, Result, bail};
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
 
 /// Any 16 bytes in base64: these read "dueline-servers!".
 const CLUSTER_ID: &str = "ZHVlbGluZS1zZXJ2ZXJzIQ";
 const IPV4: &str = "-Djava.net.preferIPv4Stack=true";
-const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 const FRAME_BYTES_MAX: i32 = 1 << 20;
 
 const LOGGING: &str = r#"<Configuration status="WARN">
@@ -42,13 +40,21 @@ pub(crate) struct Node {
     /// Without a heartbeat for this long it is dead to the controllers.
     pub(crate) session_ms: u32,
     pub(crate) heap_mb: u32,
-    /// A second way in, by TLS and password, and no rights.
-    pub(crate) secure: Option<Secure>,
-    /// The only way in, with TLS, passwords and rights, when it has them.
-    pub(crate) secured: Option<Secured>,
+    pub(crate) access: Access,
 }
 
-/// A second way in for clients, by TLS and a password (SCRAM-SHA-512).
+/// How clients come in.
+#[derive(Debug)]
+pub(crate) enum Access {
+    /// Whoever asks is answered.
+    Open,
+    /// The same, and a second way in.
+    Also(Secure),
+    /// With TLS, passwords and rights only.
+    Only(Secured),
+}
+
+/// A second way in for clients, by TLS and a password (SCRAM-SHA-512), without rights.
 #[derive(Debug)]
 pub(crate) struct Secure {
     pub(crate) port: u16,
@@ -77,11 +83,13 @@ listener.name.secure.ssl.keystore.location={keystore}
 
     /// What makes the users when the data folder is made.
     fn arguments(&self) -> Vec<String> {
-        let user = |(name, password): &(String, String)| {
-            format!("{}=[name={name},password={password}]", Secure::MECHANISM)
-        };
-        self.users.iter().flat_map(|one| ["--add-scram".to_owned(), user(one)]).collect()
+        self.users.iter().flat_map(|(name, password)| scram(name, password)).collect()
     }
+}
+
+/// What makes a user when the data folder is made.
+pub(super) fn scram(name: &str, password: &str) -> [String; 2] {
+    ["--add-scram".to_owned(), format!("{}=[name={name},password={password}]", Secure::MECHANISM)]
 }
 
 impl Node {
@@ -99,8 +107,7 @@ impl Node {
             // A killed broker may come back once the controller has given up on it: within 3 s, not 9.
             session_ms: 3_000,
             heap_mb: 512,
-            secure: None,
-            secured: None,
+            access: Access::Open,
         }
     }
 }
@@ -125,9 +132,7 @@ pub(crate) fn prepare(site: &Site, node: &Node) -> Result<Launch> {
 /// Whether the broker answers a metadata request and lists itself, which it does once the
 /// controller lets clients in.
 pub(crate) fn answers(at: SocketAddr) -> Result<bool> {
-    let mut stream = TcpStream::connect_timeout(&at, PROBE_TIMEOUT)?;
-    stream.set_read_timeout(Some(PROBE_TIMEOUT))?;
-    stream.set_write_timeout(Some(PROBE_TIMEOUT))?;
+    let mut stream = process::connect(at)?;
     stream.write_all(&metadata_request())?;
     let mut length = [0; 4];
     stream.read_exact(&mut length)?;
@@ -168,22 +173,23 @@ fn server_properties(data: &Path, node: &Node) -> String {
         false => ("broker", String::new()),
     };
     let rack = node.rack.as_ref().map(|rack| format!("broker.rack={rack}\n")).unwrap_or_default();
-    let (secure, secure_properties) = match &node.secure {
-        Some(secure) => (format!(",SECURE://{address}:{}", secure.port), secure.properties()),
-        None => (String::new(), String::new()),
+    let (listener, second, access) = match &node.access {
+        Access::Open => ("PLAINTEXT", String::new(), String::new()),
+        Access::Also(secure) => {
+            ("PLAINTEXT", format!(",SECURE://{address}:{}", secure.port), secure.properties())
+        }
+        Access::Only(secured) => (Secured::LISTENER, String::new(), secured.kafka_properties()),
     };
-    let listener = node.secured.as_ref().map_or("PLAINTEXT", |_| Secured::LISTENER);
-    let secured = node.secured.as_ref().map(Secured::kafka_properties).unwrap_or_default();
     format!(
         "process.roles={roles}
 node.id={id}
 {rack}controller.quorum.voters={voters}
 controller.listener.names=CONTROLLER
 inter.broker.listener.name={listener}
-listeners={listener}://{address}:{client}{secure}{controller}
-advertised.listeners={listener}://{address}:{client}{secure}
+listeners={listener}://{address}:{client}{second}{controller}
+advertised.listeners={listener}://{address}:{client}{second}
 listener.security.protocol.map={listener}:{listener},CONTROLLER:PLAINTEXT,SECURE:SASL_SSL
-{secure_properties}log.dirs={data}
+log.dirs={data}
 
 # Topics are created with their settings, by name, or not at all.
 auto.create.topics.enable=false
@@ -208,17 +214,17 @@ group.initial.rebalance.delay.ms=0
 group.min.session.timeout.ms=1000
 group.consumer.min.session.timeout.ms=1000
 group.consumer.min.heartbeat.interval.ms=500
-{secured}",
+{access}",
         data = data.display()
     )
 }
 
 fn format_storage(site: &Site, properties: &str, node: &Node) -> Result<()> {
     say::line("formatting Kafka's data folder");
-    let users = match (&node.secured, &node.secure) {
-        (Some(_), _) => Secured::kafka_users().to_vec(),
-        (None, Some(secure)) => secure.arguments(),
-        (None, None) => Vec::new(),
+    let users = match &node.access {
+        Access::Open => Vec::new(),
+        Access::Also(secure) => secure.arguments(),
+        Access::Only(_) => Secured::kafka_users().to_vec(),
     };
     let mut main =
         vec!["kafka.tools.StorageTool", "format", "--cluster-id", CLUSTER_ID, "--config", properties];
@@ -256,7 +262,8 @@ mod tests {
         let users = vec![("a".to_owned(), "b".to_owned())];
         let secure = Secure { port: 9_093, keystore: "/k.pem".into(), users };
         assert_eq!(secure.arguments(), ["--add-scram", "SCRAM-SHA-512=[name=a,password=b]"]);
-        let text = server_properties(Path::new("/d"), &Node { secure: Some(secure), ..Node::alone(ports) });
+        let text =
+            server_properties(Path::new("/d"), &Node { access: Access::Also(secure), ..Node::alone(ports) });
         for wanted in
             ["listeners=PLAINTEXT://127.0.0.1:19092,SECURE://127.0.0.1:9093,CONTROLLER", "=/k.pem\n"]
         {

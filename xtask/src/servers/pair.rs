@@ -67,7 +67,7 @@ pub(crate) enum Pair {
 }
 
 impl Pair {
-    /// Its run folder, made a secured one where that is meant.
+    /// Its run folder.
     pub(super) fn run(self, cache: &Cache) -> Result<Run> {
         match self {
             Pair::Plain => Run::open(cache, None),

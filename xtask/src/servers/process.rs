@@ -9,12 +9,22 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, OpenOptions};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const KILL_WAIT_MAX: Duration = Duration::from_secs(10);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A connection to a server that is asked whether it answers.
+pub(super) fn connect(at: SocketAddr) -> Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&at, PROBE_TIMEOUT)?;
+    stream.set_read_timeout(Some(PROBE_TIMEOUT))?;
+    stream.set_write_timeout(Some(PROBE_TIMEOUT))?;
+    Ok(stream)
+}
 
 /// Where one server lives.
 #[derive(Debug)]

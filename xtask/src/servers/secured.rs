@@ -10,6 +10,7 @@
 //! A run is secured when it has that folder. Keys of the authorities are kept nowhere.
 
 use super::state::{self, Run};
+use super::{kafka, process};
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
@@ -17,12 +18,10 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use std::fs;
 use std::io::Read;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The first byte of a TLS record that is part of a handshake.
 const HANDSHAKE: u8 = 22;
 /// Kafka's user who may do everything. Cassandra has its own: `cassandra`, with that password.
@@ -155,7 +154,7 @@ super.users=User:{user};User:ANONYMOUS
     /// What the formatting of Kafka's data folder is told: users are kept there.
     pub(super) fn kafka_users() -> [String; 2] {
         let (user, password) = ADMIN;
-        ["--add-scram".to_owned(), format!("SCRAM-SHA-512=[name={user},password={password}]")]
+        kafka::scram(user, password)
     }
 
     /// What Cassandra's settings have more. Rights are looked up again at once.
@@ -163,8 +162,6 @@ super.users=User:{user};User:ANONYMOUS
         let dir = self.dir.display();
         format!(
             "
-authenticator: PasswordAuthenticator
-authorizer: CassandraAuthorizer
 role_manager: CassandraRoleManager
 permissions_validity: 100ms
 roles_validity: 100ms
@@ -190,8 +187,7 @@ pub(super) fn answers(at: SocketAddr) -> Result<bool> {
         .with_root_certificates(RootCertStore::empty())
         .with_no_client_auth();
     let mut tls = ClientConnection::new(Arc::new(config), ServerName::from(at.ip())).context("TLS")?;
-    let mut stream = TcpStream::connect_timeout(&at, PROBE_TIMEOUT)?;
-    stream.set_read_timeout(Some(PROBE_TIMEOUT))?;
+    let mut stream = process::connect(at)?;
     tls.write_tls(&mut stream)?;
     let mut first = [0];
     stream.read_exact(&mut first)?;

@@ -1,11 +1,11 @@
 //! Bridges with the addresses of nodes, and forwarding between them.
 
 use super::plan::{NODES, SHARED, SHARED_DEVICE};
-use anyhow::{Context, Result, ensure};
+use crate::cluster::network::ip;
+use anyhow::{Context, Result};
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 const FORWARDING: &str = "/proc/sys/net/ipv4/ip_forward";
 
@@ -46,16 +46,5 @@ pub(super) fn remove() -> Result<()> {
     for (name, _) in devices().filter(|(name, _)| Path::new("/sys/class/net").join(name).exists()) {
         ip(&["link", "delete", &name])?;
     }
-    Ok(())
-}
-
-fn ip(arguments: &[&str]) -> Result<()> {
-    let output = Command::new("ip")
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .context("running `ip`: install the Debian package iproute2")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "`ip {}`: {}", arguments.join(" "), said.trim());
     Ok(())
 }

@@ -69,7 +69,7 @@ impl Backing {
             seeds: format!("{SHARED}:{}", CASSANDRA_PORTS.inner),
             dc: CASSANDRA_DC.to_owned(),
             jvm: &["-Xms512m", "-Xmx512m", "-XX:+UseSerialGC"],
-            passwords: true,
+            access: cassandra::Access::Passwords,
             ..cassandra::Node::alone(CASSANDRA_PORTS)
         };
         let cassandra =
@@ -79,7 +79,7 @@ impl Backing {
         let kafka_node = kafka::Node {
             address: SHARED,
             voters: format!("1@{SHARED}:{}", KAFKA_PLAIN.inner),
-            secure: Some(kafka::Secure { port: KAFKA_PORT, keystore, users }),
+            access: kafka::Access::Also(kafka::Secure { port: KAFKA_PORT, keystore, users }),
             ..kafka::Node::alone(KAFKA_PLAIN)
         };
         let kafka_launch = kafka::prepare(&kafka_site, &kafka_node)?;

@@ -30,7 +30,6 @@ struct Heard {
 pub(super) struct Change {
     pub(super) shard: u32,
     pub(super) gap_ms: u128,
-    pub(super) at: Instant,
 }
 
 /// All shards.
@@ -51,7 +50,7 @@ impl Gaps {
             };
             if view.epoch > heard.epoch {
                 let gap_ms = at.saturating_duration_since(heard.at).as_millis();
-                self.changes.push(Change { shard: view.shard, gap_ms, at });
+                self.changes.push(Change { shard: view.shard, gap_ms });
             }
             if view.epoch >= heard.epoch {
                 *heard = now;

@@ -3,9 +3,8 @@
 use super::Stage;
 use super::install::READY_WAIT_MAX;
 use super::load::{Load, Task, Until};
-use super::overlay::NAMESPACE;
 use super::report::faults_of;
-use super::steps::settled;
+use super::steps::{restart, settled};
 use super::watch::{Seen, agent};
 use crate::k8s::cluster::plan::NODES;
 use crate::say;
@@ -15,7 +14,6 @@ use std::time::{Duration, Instant};
 
 /// Longer than it takes the liveness probe to give up on a client that hangs: 30 s, and three times 10 s.
 const OUTAGE: Duration = Duration::from_secs(75);
-const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// Tasks that are stored before, and due in the outage.
 const TASKS: usize = 60;
 const FIRST_DUE: Duration = Duration::from_secs(15);
@@ -73,15 +71,9 @@ fn restarts(seen: &Seen) -> BTreeMap<String, u64> {
 
 /// Waits for the end of it; a Deployment is told to replace its pod meanwhile.
 fn wait_out(stage: &Stage, away: Instant) -> Result<()> {
-    let mut update_begun = false;
-    while away.elapsed() < OUTAGE {
-        if !update_begun && away.elapsed() > UPDATE_AFTER {
-            let deployment = format!("deployment/dueline-{}", NODES[0].zone());
-            stage.up.kubectl.said(&["rollout", "restart", "--namespace", NAMESPACE, &deployment])?;
-            update_begun = true;
-        }
-        std::thread::sleep(LOOK_INTERVAL);
-    }
+    std::thread::sleep(UPDATE_AFTER.saturating_sub(away.elapsed()));
+    restart(stage, NODES[0])?;
+    std::thread::sleep(OUTAGE.saturating_sub(away.elapsed()));
     Ok(())
 }
 

@@ -89,13 +89,20 @@ fn accepted(stage: &Stage, from: Instant, faults: &mut Vec<String>) {
 pub(super) fn settled(stage: &Stage) -> Result<()> {
     let from = Instant::now();
     let all = |seen: &super::watch::Seen| seen.gaps.owned_since(from) == SHARDS as usize;
-    stage.watch.wait("every shard has a running owner", SHARDS_WAIT_MAX, all).map(drop)
+    stage.watch.wait("every shard has a running owner", SHARDS_WAIT_MAX, all)
 }
 
 /// Waits for so many pods that serve and none that leaves.
-fn counted(stage: &Stage, count: usize) -> Result<Duration> {
+fn counted(stage: &Stage, count: usize) -> Result<()> {
     let what = format!("{count} pods are ready and no other is there");
     stage.watch.wait(&what, READY_WAIT_MAX, |seen| seen.serving() == count && seen.pods.len() == count)
+}
+
+/// Tells the Deployment of a node's zone to replace its pod; its name.
+pub(super) fn restart(stage: &Stage, node: Node) -> Result<String> {
+    let deployment = format!("deployment/dueline-{}", node.zone());
+    stage.up.kubectl.said(&["rollout", "restart", "--namespace", NAMESPACE, &deployment])?;
+    Ok(deployment)
 }
 
 /// Every pod is replaced; none leaves before its successor is ready.
@@ -103,11 +110,9 @@ fn rolled(stage: &Stage) -> Result<Vec<String>> {
     let begun = Instant::now();
     let before: BTreeSet<String> = names(stage);
     for node in NODES {
-        let deployment = format!("deployment/dueline-{}", node.zone());
-        let kubectl = &stage.up.kubectl;
-        kubectl.said(&["rollout", "restart", "--namespace", NAMESPACE, &deployment])?;
+        let deployment = restart(stage, node)?;
         let timeout = format!("--timeout={ROLLOUT_MAX}");
-        kubectl.said(&["rollout", "status", "--namespace", NAMESPACE, &deployment, &timeout])?;
+        stage.up.kubectl.said(&["rollout", "status", "--namespace", NAMESPACE, &deployment, &timeout])?;
         counted(stage, NODES.len())?;
         settled(stage)?;
     }

@@ -103,12 +103,7 @@ impl Watch {
     }
 
     /// Waits until something holds of what is seen.
-    pub(super) fn wait(
-        &self,
-        what: &str,
-        limit: Duration,
-        holds: impl Fn(&Seen) -> bool,
-    ) -> Result<Duration> {
+    pub(super) fn wait(&self, what: &str, limit: Duration, holds: impl Fn(&Seen) -> bool) -> Result<()> {
         let begun = Instant::now();
         while !holds(&self.seen()) {
             if begun.elapsed() > limit {
@@ -116,7 +111,7 @@ impl Watch {
             }
             std::thread::sleep(SHARDS_INTERVAL);
         }
-        Ok(begun.elapsed())
+        Ok(())
     }
 }
 
