@@ -7,3 +7,8 @@ pub mod forward;
 pub mod row;
 pub mod task_event;
 pub mod time;
+
+/// Bytes as lower-case hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -7,33 +7,34 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// Each scenario with its tasks.
-const SCENARIOS: [(&str, u64); 5] =
-    [("intake", 5_000), ("run", 5_000), ("run-told", 5_000), ("run-limited", 5_000), ("run-blocked", 5_000)];
+const SCENARIOS: [&str; 5] = ["intake", "run", "run-told", "run-limited", "run-blocked"];
+/// Tasks of each.
+const TASKS: u64 = 5_000;
 /// How far a count may be from the one on record.
 const TOLERANCE: f64 = 0.1;
 /// What was counted, per task: on this architecture, with the profile and the compiler of the suite.
 const RECORD: &str = "reference.json";
 
-/// `None`: there is no valgrind, which was said loudly.
-fn valgrind() -> Option<Command> {
+/// Without it, that is said loudly.
+fn has_valgrind() -> bool {
     let is_there = Command::new("valgrind").arg("--version").output().is_ok_and(|ran| ran.status.success());
-    if is_there && cfg!(target_arch = "x86_64") {
-        return Some(Command::new("valgrind"));
+    let counts = is_there && cfg!(target_arch = "x86_64");
+    if !counts {
+        eprintln!(
+            "SKIPPED: instructions are counted with valgrind on x86_64; on Debian: apt-get install valgrind"
+        );
     }
-    eprintln!(
-        "SKIPPED: instructions are counted with valgrind on x86_64; on Debian: apt-get install valgrind"
-    );
-    None
+    counts
 }
 
 /// Instructions of one run.
-fn counted(mut valgrind: Command, scenario: &str, tasks: u64) -> u64 {
+fn counted(scenario: &str, tasks: u64) -> u64 {
     let counts = ["--tool=callgrind", "--callgrind-out-file=/dev/null", "--collect-atstart=no"];
     let toggles = ["--toggle-collect=*counted_input*", "--toggle-collect=*counted_effect*"];
     let program = [env!("CARGO_BIN_EXE_counts"), scenario, &tasks.to_string()];
     // Variables of the environment lie on the stack and move it.
     let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut valgrind = Command::new("valgrind");
     let ran = valgrind.args(counts).args(toggles).args(program).env_clear().env("PATH", path).output();
     let ran = ran.expect("valgrind starts");
     let told = String::from_utf8_lossy(&ran.stderr);
@@ -44,17 +45,14 @@ fn counted(mut valgrind: Command, scenario: &str, tasks: u64) -> u64 {
 
 #[test]
 fn the_engine_takes_no_more_instructions_for_a_task_than_it_did() {
-    if valgrind().is_none() {
+    if !has_valgrind() {
         return;
     }
-    let count = |(scenario, tasks): (&'static str, u64)| {
-        let counting = move || counted(valgrind().expect("it is there"), scenario, tasks);
-        (scenario, tasks, std::thread::spawn(counting))
-    };
+    let count = |scenario: &'static str| (scenario, std::thread::spawn(move || counted(scenario, TASKS)));
     let runs: Vec<_> = SCENARIOS.into_iter().map(count).collect();
-    let counts = runs.into_iter().map(|(scenario, tasks, run)| {
+    let counts = runs.into_iter().map(|(scenario, run)| {
         let instructions = run.join().expect("it is counted");
-        (scenario.to_owned(), instructions / tasks)
+        (scenario.to_owned(), instructions / TASKS)
     });
     let counts: BTreeMap<String, u64> = counts.collect();
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(RECORD);
@@ -84,9 +82,9 @@ fn the_engine_takes_no_more_instructions_for_a_task_than_it_did() {
 
 #[test]
 fn every_run_takes_the_same_instructions() {
-    if let (Some(one), Some(other)) = (valgrind(), valgrind()) {
-        let count = |valgrind| counted(valgrind, "run", 300);
-        let (one, other) = (count(one), count(other));
+    if has_valgrind() {
+        let count = || counted("run", 300);
+        let (one, other) = (count(), count());
         assert!(one > 0);
         assert_eq!(one, other, "chance is in the engine, or in what is around it");
     }

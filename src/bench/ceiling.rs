@@ -15,7 +15,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use bytes::Bytes;
 use futures::future::try_join_all;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -201,7 +200,7 @@ impl Shared {
     /// One chunk after the other: its rows, and its records beside them and those of the next ones.
     async fn work(self: Arc<Shared>, chunks: Arc<Chunks>, way: &Way, spread_ms: u64) -> anyhow::Result<()> {
         let mut sends = JoinSet::new();
-        let load = Load { spread_ms, ..self.load.clone() };
+        let load = Arc::new(Load { spread_ms, ..self.load.clone() });
         while let Some(chunk) = chunks.next() {
             let room = self.sends.clone().acquire_many_owned(chunk.count as u32).await?;
             let (shared, load_of_sends) = (self.clone(), load.clone());
@@ -231,7 +230,6 @@ impl Shared {
             let mut message = load.plan.message_of(task % QUEUES, task, load.due_at(task));
             message.target = Target::Topic(Topic::Events);
             message.partition = Some(chunk.shard);
-            message.key = Some(Bytes::from(format!("q-{}", task % QUEUES)));
             self.producer.produce(message)
         });
         try_join_all(sends).await.context("a record of the raw program")?;
@@ -246,8 +244,9 @@ pub(super) async fn alone(bench: &Bench<'_>, program: &Program) -> anyhow::Resul
     let mut raw = Vec::new();
     for spread_ms in [program.shared.load.spread_ms, 0] {
         let ways = program.all_ways_over(spread_ms).await?;
-        raw.push(program.again(&ways).await?);
-        raw.splice(raw.len() - 1..raw.len() - 1, ways);
+        let again = program.again(&ways).await?;
+        raw.extend(ways);
+        raw.push(again);
     }
     let spread: Vec<Raw> = raw.iter().filter(|one| one.spread_s > 0).cloned().collect();
     let tasks_per_second = Raw::ceiling(&spread).unwrap_or_default();

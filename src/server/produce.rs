@@ -14,6 +14,7 @@ use crate::log::Message;
 use crate::model::{Decision, Event, EventRow, TaskId, TaskKey, TaskState, Verb, home_shard};
 use crate::store;
 use crate::wire::event::{decode_plain, request};
+use crate::wire::hex;
 
 use super::params::{header, preferred_wait};
 use super::problem::Problem;
@@ -135,7 +136,7 @@ fn made_id(key: Option<Key<'_>>) -> Answer<TaskId> {
         None => uuid::Uuid::new_v4().to_string(),
         Some(key) => {
             let hash = sha2::Sha256::digest(key.seed().as_bytes());
-            hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+            hex(&hash[..16])
         }
     };
     TaskId::new(&text).map_err(|error| Problem::bad_request("invalid_id", error.to_string()))

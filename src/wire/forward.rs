@@ -14,6 +14,7 @@ use bytes::Bytes;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 
+use super::hex;
 use super::time::format_time;
 use crate::log::{Header, Message, Record, Target, Topic};
 use crate::model::limits::TEXT_BYTES_MAX;
@@ -172,10 +173,6 @@ fn misrouted(detail: String) -> Rejection {
 
 fn text_header(name: &'static str, value: impl ToString) -> Header {
     (name.into(), Some(Bytes::from(value.to_string())))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn bytes_of_hex(text: &str) -> Option<Vec<u8>> {

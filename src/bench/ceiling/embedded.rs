@@ -37,10 +37,8 @@ pub(super) const WAYS: [Way; 3] = [
 const SHARD: u32 = 1_000_000;
 
 pub(super) async fn write(store: &dyn Store, drawn: &Drawn, load: &Load, chunk: Chunk) -> anyhow::Result<()> {
-    let row = |task| {
-        let shard = Shard(SHARD + (task % u64::from(load.plan.shards)) as u32);
-        rows_of(task, load, drawn.of(task).content.clone(), shard, "raw-")
-    };
+    let shard = Shard(SHARD + chunk.shard);
+    let row = |task| rows_of(task, load, drawn.of(task).content.clone(), shard, "raw-");
     let rows: anyhow::Result<Vec<[Row; 4]>> = chunk.tasks().map(row).collect();
     store.write(rows?.concat().into()).await.context("rows of the raw program")
 }

@@ -6,6 +6,8 @@ use std::time::UNIX_EPOCH;
 use anyhow::Context as _;
 use sha2::{Digest as _, Sha256};
 
+use crate::wire::hex;
+
 use super::super::report::commit;
 use super::{Entry, Line, Program, Report, SuiteArgs};
 
@@ -20,7 +22,7 @@ fn run_as(args: &SuiteArgs, program: &Program, line: &Line) -> anyhow::Result<St
     let config = match &program.config {
         Some(file) => {
             let read = std::fs::read(file).with_context(|| file.display().to_string())?;
-            Sha256::digest(read).iter().map(|byte| format!("{byte:02x}")).collect()
+            hex(&Sha256::digest(read))
         }
         None => "none".to_owned(),
     };

@@ -2,6 +2,8 @@
 
 use sha2::{Digest, Sha256};
 
+use crate::wire::hex;
+
 /// One numbered file.
 pub(super) struct Migration {
     pub(super) version: u32,
@@ -41,8 +43,7 @@ pub(super) fn all() -> &'static [Migration] {
 impl Migration {
     /// Hash of the statements, in hex: comments and spaces at line ends do not count.
     pub(super) fn checksum(&self) -> String {
-        let hash = Sha256::digest(self.statements().join(";\n").as_bytes());
-        hash.iter().map(|byte| format!("{byte:02x}")).collect()
+        hex(&Sha256::digest(self.statements().join(";\n").as_bytes()))
     }
 
     /// The statements, without comments.
