@@ -264,12 +264,14 @@ pub(super) fn stands(event: &Event, row: &EventRow, prior: Option<&EventRow>, kn
         }
         // An attempt that is broken off is one of this owner: another has none under way.
         Decision::NotDead | Decision::Aborted | Decision::NotRunning => (None, None),
-        Decision::TooLate
-        | Decision::Repeated
-        | Decision::Kept
-        | Decision::Conflict
-        | Decision::OverQuota
-        | Decision::Unknown => (None, None),
+        // What an owner before that may have stored it had placed never runs.
+        Decision::OverQuota => match &event.verb {
+            Verb::Schedule(due, _) => (None, Some((place(*due, known).0, MarkKind::Cancelled))),
+            Verb::Cancel | Verb::Reschedule(_) | Verb::Redrive(_) | Verb::Abort => (None, None),
+        },
+        Decision::TooLate | Decision::Repeated | Decision::Kept | Decision::Conflict | Decision::Unknown => {
+            (None, None)
+        }
     };
     Plan {
         decision: row.decision,

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::model::{
-    Boot, Epoch, EventRow, FactRow, MarkKind, Place, Rejection, Row, Shard, TaskEvent, TaskKey, Version,
-    limits,
+    Boot, Decision, Epoch, EventRow, FactRow, MarkKind, Place, Rejection, Row, Shard, TaskEvent, TaskKey,
+    Version, limits,
 };
 
 use super::super::decide::Plan;
@@ -233,9 +233,12 @@ impl Batch {
         });
         let task_rows = task.as_ref().map(|task| rows::task_rows(shard, task)).unwrap_or_default();
         let moved = plan.mark.is_some_and(|(_, kind)| kind == MarkKind::Rescheduled);
+        let refused = plan.decision == Decision::OverQuota;
         // Of what is moved the mark comes first: the store has taken the same task before. Other tasks have to be taken before
         // they stop one. A place that was lifted is recorded before its task, and behind the mark; the payload comes before both.
+        // A refusal is on record before the mark on its own place: who decides it anew may take it in.
         let (tasks, marks) = match (&task, moved) {
+            _ if refused => (&mut self.other_rows, &mut self.after_marks),
             _ if plan.lifted => (&mut self.other_rows, &mut self.lifted_marks),
             (Some(_), true) => (&mut self.after_marks, &mut self.other_rows),
             (Some(_), false) => (&mut self.other_rows, &mut self.last_rows),
@@ -246,9 +249,13 @@ impl Batch {
         let (payloads, task_rows): (Vec<Row>, Vec<Row>) = task_rows.into_iter().partition(is_first);
         self.lifted_payloads.extend(payloads);
         tasks.extend(task_rows);
-        let waits = (mark.is_some() || is_unsure) && !plan.lifted;
+        let waits = (mark.is_some() && !refused || is_unsure) && !plan.lifted;
         marks.extend(mark);
-        let events = if waits { &mut self.after_marks } else { &mut self.event_rows };
+        let events = match waits {
+            true if refused => &mut self.last_rows,
+            true => &mut self.after_marks,
+            false => &mut self.event_rows,
+        };
         events.push(Row::Event(row.clone()));
         let item = &mut self.items[self.next];
         item.task = task;

@@ -143,3 +143,51 @@ fn what_may_have_stopped_another_is_not_refused() {
     lost_between_rows(&mut rig, vec![("a", soon), ("b", later)], of_b);
     assert_eq!(rig.decisions()[2..], [Decision::OverQuota, Decision::Replaced]);
 }
+
+/// An owner that takes `b` in stores its task alone; the next one has a quota of one an hour, refuses it, and is lost when the
+/// store has only the `kept` rows of that. The third has no quota.
+fn lost_while_it_refuses(kept: impl Fn(&Row) -> bool) -> Rig {
+    let mut rig = rig(None, None);
+    let due = rig.due_in(60_000, content());
+    let policies = rig.options.policies.clone();
+    rig.held_writes = Some(Vec::new());
+    rig.append_all(vec![event("q", "a", due.clone(), 10), event("q", "b", due, 11)]);
+    let held = |rig: &mut Rig| -> Vec<Row> {
+        let writes = rig.held_writes.take().into_iter().flatten();
+        writes.flat_map(|(_, rows)| rows.to_vec()).collect()
+    };
+    let rows = held(&mut rig);
+    let of_b = |row: &Row| matches!(row, Row::Fact(row) if row.place.version.offset() == 1);
+    rig.store(&rows.into_iter().filter(of_b).collect::<Vec<_>>());
+    let policy = Policy { intake: Some("1/h".parse().expect("a rate")), ..Policy::default() };
+    rig.options.policies = Arc::new(BTreeMap::from([(content().handler, policy)]));
+    rig.held_writes = Some(Vec::new());
+    rig.take_over(7);
+    let rows = held(&mut rig);
+    rig.store(&rows.into_iter().filter(kept).collect::<Vec<_>>());
+    rig.options.policies = policies;
+    rig.take_over(8);
+    rig.run(50_000);
+    rig
+}
+
+#[test]
+fn a_refusal_that_is_not_on_record_has_marked_nothing() {
+    let mut rig = lost_while_it_refuses(|row| !matches!(row, Row::Event(_)));
+    assert_eq!(rig.decisions(), [Decision::Scheduled; 2]);
+    assert_eq!(rig.called(), ["a"]);
+    rig.end_call(CallEnd::of(Outcome::Succeeded));
+    assert_eq!(rig.called(), ["b"], "accepted, and so it runs");
+}
+
+#[test]
+fn a_refusal_on_record_is_marked_by_the_next_owner() {
+    let mut rig = lost_while_it_refuses(|row| matches!(row, Row::Event(_)));
+    let decided = [Decision::Scheduled, Decision::OverQuota];
+    assert_eq!(rig.decisions(), [decided, decided].concat(), "written again as they were");
+    assert_eq!(rig.called(), ["a"]);
+    rig.end_call(CallEnd::of(Outcome::Succeeded));
+    rig.take_over(9);
+    rig.run(60_000);
+    assert!(rig.called().is_empty(), "nor by the next owner");
+}
