@@ -26,7 +26,7 @@ pub use home::{home_shard, partition_of};
 pub use late::{LateEntry, LateQueueRow, Pointer, PointerPage, PointerRange, PointerRow, Segment, Standing};
 pub use name::{HandlerName, NameError, QueueName, TaskId, TaskKey};
 pub use owner::{
-    AttemptToken, Epoch, Generation, OriginMark, OwnerRow, OwnerUuid, Progress, Shard, Told, Version,
+    AttemptToken, Epoch, Generation, OriginMark, OwnerRow, OwnerUuid, Progress, Release, Shard, Told, Version,
 };
 pub use rate::{BreakerPolicy, CollectionLimit, CollectionLimits, NoRate, Rate, Reserve};
 pub use row::{

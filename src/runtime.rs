@@ -155,7 +155,7 @@ fn limit_of(policy: &crate::dispatch::Policy) -> engine::Limit {
 /// Time between heartbeat rows.
 const BEAT: Duration = Duration::from_secs(5);
 /// Time for letting go of all shards.
-const LET_GO: Duration = Duration::from_secs(3);
+const LET_GO: Duration = Duration::from_secs(6);
 
 impl Service {
     /// Starts: joins the group, unless it is drained, and what it is assigned.
@@ -251,7 +251,7 @@ impl Service {
     }
 
     /// The first half of a stop in order: leaves the group, so that others get the shards while they run on for a moment,
-    /// and lets go of them all. What is not let go after 3 s is left to its lease.
+    /// and lets go of them all. What is not let go after 6 s is left to its lease.
     pub async fn let_go(&self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
         self.shared.consumer.leave();

@@ -15,7 +15,8 @@ use futures::future::BoxFuture;
 
 use crate::model::{
     BatchProgress, DeadLetterRow, Died, Epoch, EventRow, FactRow, LateQueueRow, Operation, OwnerRow,
-    OwnerUuid, Place, PointerPage, PointerRange, Progress, Row, Segment, Shard, TaskKey, Version, Wall,
+    OwnerUuid, Place, PointerPage, PointerRange, Progress, Release, Row, Segment, Shard, TaskKey, Version,
+    Wall,
 };
 
 /// What a store call returns.
@@ -186,8 +187,8 @@ pub trait Store: Send + Sync + 'static {
     /// Compare-and-set of the owner row: true = applied. After [`Error::Unavailable`] it may or may not have been.
     fn bump(&self, shard: Shard, bump: Bump) -> Answer<bool>;
 
-    /// Sets `released_epoch = epoch` and `wait_ms`, if epoch and owner still are these: true = applied.
-    fn release(&self, shard: Shard, epoch: Epoch, owner: OwnerUuid, wait_ms: u64) -> Answer<bool>;
+    /// Sets `released_epoch` and `wait_ms`, if epoch and owner still are these: true = applied. As [`Store::bump`].
+    fn release(&self, shard: Shard, release: Release) -> Answer<bool>;
 
     /// Writes this instance's heartbeat.
     fn beat(&self, instance: Instance) -> Answer<()>;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::model::{
     AttemptToken, Boot, CloseReason, Decision, Epoch, HandlerName, Outcome, OwnerUuid, Payload, Place,
-    PointerRange, Progress, RejectReason, Rejection, Row, Segment, Shard, TaskContent, TaskEvent,
+    PointerRange, Progress, RejectReason, Rejection, Release, Row, Segment, Shard, TaskContent, TaskEvent,
     TaskEventKind, TaskKey, Version, Wall,
 };
 
@@ -115,15 +115,8 @@ pub enum Effect {
         /// What the new owner has to wait for, in milliseconds.
         wait_ms: u64,
     },
-    /// Let go in order.
-    Release {
-        /// The epoch held.
-        epoch: Epoch,
-        /// Its owner.
-        owner: OwnerUuid,
-        /// What the next owner has to wait for, in milliseconds: the rest of a wait that had not ended.
-        wait_ms: u64,
-    },
+    /// Let go in order: compare-and-set of the owner row.
+    Release(Release),
     /// Read the newest progress row.
     ReadProgress(u64),
     /// Write a progress row.

@@ -42,6 +42,9 @@ impl Engine {
         if self.ownership.phase_word() != "releasing" && self.let_go_at.is_none() {
             let runs = self.stage == Stage::Running && self.ownership.valid(self.now.boot);
             let run_on_ms = if runs { self.options.timing.run_on_ms } else { 0 };
+            if run_on_ms > 0 {
+                self.ownership.look_for_follower(self.now.boot, run_on_ms);
+            }
             self.let_go_at = Some(self.now.boot.plus_ms(run_on_ms));
         }
     }
@@ -71,6 +74,10 @@ impl Engine {
         match turn {
             Turn::Nothing => {}
             Turn::Load => self.begin_load(),
+            Turn::Followed => {
+                self.let_go_at = None;
+                self.let_go();
+            }
             Turn::Fenced => self.fenced(),
             Turn::Lapsed(cause) => self.lapsed(cause),
             Turn::Regained(lapse_ms) => self.regained(lapse_ms),

@@ -6,30 +6,35 @@
 //!   Idle ───────────────► Reading ──────► Bumping ───────────► Waiting ───────────────────► Owned ⟲ verify
 //!    ▲                                      │ ▲ unknown            │                         │  │
 //!    │                              Confirming┘ (a read decides)   │ Revoked, with the rest  │  │ another's epoch
-//!    └──────────────── released ◄── Releasing ◄────────────────────┴──────── Revoked ────────┘  ▼
+//!    └──────────────── released ◄── Releasing ◄────────────────────┴── Revoked, then bumped ─┘  ▼
 //!                                                                               Fenced (leave, join again)
 //! ```
 //!
 //! # The row
 //!
-//! One row of each shard, changed by compare-and-set only, read by linearizable (SERIAL) reads: `epoch`, the number of the
-//! present ownership; `owner`, fresh for the bump that made it; `released_epoch`, the highest epoch let go in order (equal to
-//! `epoch`: nobody owns the shard); `lease_ms`, the lease of that owner; `wait_ms`, what it has to wait for itself, or, once
-//! it has let go, what is left of that for the next owner: 0 but for one that let go within its wait.
+//! One row of each shard, changed by compare-and-set only, read by linearizable (SERIAL) reads: `epoch`, the number of
+//! the present ownership; `owner`, fresh for the bump that made it; `released_epoch`, the highest epoch let go in order
+//! (equal to `epoch`: nobody owns the shard); `lease_ms`, the lease of that owner; `wait_ms`, what it has to wait for
+//! itself, 0 once the owner before has let go for it, or, once it has let go, what is left of that for the next owner: 0
+//! but for one that let go within its wait.
 //!
 //! # The steps
 //!
 //! **Bump**: compare-and-set epoch e → e+1 with an owner id that is fresh for this bump. When the answer is lost, a
 //! linearizable read decides: mine iff the row carries e+1 and one of my ids; refused is decided the same way. **Wait**:
-//! from the confirmed bump: if epoch e was released, `wait_ms`; else the longest of the replaced owner's lease, one's own, and what the
-//! replaced owner itself had to wait for. Nothing read before the wait ends decides a start. Then the engine loads, catches up with the log, and
-//! starts. **Verify**: read the row at time t0; still mine → valid until t0 + L − δ. Another's →
-//! fenced: drop everything and never bump again for the same assignment, so two members that both believe they own
-//! a shard do not take it from each other in turn. **Start** only while valid: looked at before the start is sent to the
-//! store and again before the call. **Release**: when the shard is taken in order and what was applied is on record; by who
-//! still waits, with what is left of its wait when the request is sent. An owner runs on for a while first: the group tells the next owner only when the shard
-//! was taken, about a second later, and until then nobody would run it. Who comes sooner looks again before it bumps. Calls
-//! under way go on to their deadline under the old epoch; the new owner finds them open and holds their queues.
+//! from the confirmed bump: if epoch e was released, `wait_ms`; else the longest of the replaced owner's lease, one's
+//! own, and what the replaced owner itself had to wait for; it ends at once when the replaced owner lets go meanwhile:
+//! the row has `wait_ms` 0 then, which nobody else writes into the row of one that waits. Nothing read before the wait
+//! ends decides a start. Then the engine loads, catches up with the log, and starts. **Verify**: read the row at time t0;
+//! still mine → valid until t0 + L − δ. Another's → fenced: drop everything and never bump again for the same assignment,
+//! so two members that both believe they own a shard do not take it from each other in turn. Who has no assignment any
+//! more is *followed* instead, and lets go in order. **Start** only while valid: looked at before the start is sent to
+//! the store and again before the call. **Release**: when the shard is taken in order and what was applied is on record;
+//! by who still waits, with what is left of its wait when the request is sent. An owner runs on first, until another has
+//! bumped, since the group tells the next owner only when the shard was taken: it reads the row every 100 ms, lets go in
+//! the next owner's row (compare-and-set on that one's epoch and id), and the next owner, who reads as often, starts.
+//! When nobody comes it lets go after R. Calls under way go on to their deadline under the old epoch; the new owner finds
+//! them open and holds their queues.
 //!
 //! # Timings (defaults; [`Timing`])
 //!
@@ -39,9 +44,9 @@
 //! | verify V | 1.5 s between reads; a read that is slow is asked of another node too |
 //! | margin δ | 1 s for drift of boot clocks and slow machines: an owner stops L − δ = 5 s after it *sent* its last good read |
 //! | silence | 3 L = 18 s without a read that counts: the member leaves the group until the store answers |
-//! | run on R | 800 ms: after the shard was taken in order; who finds an owner row that was not released reads it for R + 100 ms before it bumps |
-//! | handed over in order | no wait: the time of a bump, a load and a catch-up |
-//! | taken over after a crash | session timeout of the group + R + 100 ms + L + load |
+//! | run on R | 4 s at most, after the shard was taken in order |
+//! | handed over in order | no wait: a look, a release, a look, a load and a catch-up |
+//! | taken over after a crash | session timeout of the group + L + load |
 //!
 //! # Why it holds
 //!
@@ -69,10 +74,12 @@
 //! | revoked during the own wait | nothing was started, and only the owner before has to be waited out: it lets go with the rest of the wait, and the next owner waits for that from its own bump, which is later |
 //! | revoked before the bump is confirmed, or while a verify of the wait is not answered | nothing is released, or late: the next owner may wait for a whole lease |
 //! | leases of different length (a rolling change) | the longest counts |
-//! | the assignment is lost (the log's coordinator is away) | who waits lets go, as when it is revoked; else nothing changes here: with the log away every owner runs on under its lease, and is fenced when another has bumped |
+//! | the assignment is lost (the log's coordinator is away) | who waits lets go, as when it is revoked; else nothing changes here: with the log away every owner runs on under its lease, and lets go when another has bumped |
+//! | nobody bumps within R, and somebody just then | the release does not apply: one read tells the next owner's row, which is released then |
+//! | the next owner gives up within its wait before it was let go for | the row is released for it too, with nothing left to wait for |
 //! | the coordinator gives one shard to two | the higher epoch wins; the other is fenced at its next good read, and starts nothing after L − δ without one |
 
-use crate::model::{Boot, Epoch, OwnerRow, OwnerUuid};
+use crate::model::{Boot, Epoch, OwnerRow, OwnerUuid, Release};
 
 use super::effect::Effect;
 use super::input::Failure;
@@ -86,14 +93,14 @@ pub struct Timing {
     pub verify_ms: u64,
     /// Safety margin for drift and delays (default 1,000).
     pub margin_ms: u64,
-    /// Who is to let a shard go runs it for so long, since another is told only then; who finds an owner that did not let go
-    /// looks again for as long before it takes over and waits (default 800; 0 where nobody else can come).
+    /// Who is to let a shard go runs it until another has bumped, and for so long at most (default 4,000; 0 where nobody else
+    /// can come).
     pub run_on_ms: u64,
 }
 
 impl Default for Timing {
     fn default() -> Self {
-        Timing { lease_ms: 6_000, verify_ms: 1_500, margin_ms: 1_000, run_on_ms: 800 }
+        Timing { lease_ms: 6_000, verify_ms: 1_500, margin_ms: 1_000, run_on_ms: 4_000 }
     }
 }
 
@@ -113,10 +120,12 @@ enum Phase {
         until: Boot,
     },
     Owned,
-    /// The next owner has to wait until then.
+    /// Of a wait that had not ended, when it would have: the next owner has to wait until then.
     Releasing {
-        until: Boot,
+        until: Option<Boot>,
     },
+    /// The release did not apply: a read tells whose row it is to be applied to.
+    Seeking,
     Fenced,
 }
 
@@ -126,6 +135,8 @@ pub(super) enum Turn {
     Nothing,
     /// The wait is over: load.
     Load,
+    /// The next owner has bumped and waits: let go in order.
+    Followed,
     /// Another owns the shard: drop everything.
     Fenced,
     /// The lease ran out, for this cause: break off calls, start nothing.
@@ -155,12 +166,24 @@ pub(super) struct Ownership {
     jumped: bool,
     next_call: Option<Boot>,
     retries: u32,
-    /// Until when an owner before may still let go; `None` until it was found not to have.
-    looks_until: Option<Boot>,
+    /// Until when the other of a hand-over is looked for at short intervals.
+    looks_until: Boot,
+    /// Who has bumped since, as it was read: its row is the one to be changed.
+    follower: Option<Follower>,
 }
 
-/// Time between two looks at an owner that did not let go yet, in milliseconds.
+/// The next owner, who waits for this one to let go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Follower {
+    owner: OwnerUuid,
+    /// It has let go itself within its wait.
+    is_gone: bool,
+}
+
+/// Time between two looks at the owner row while the other of a hand-over is looked for, in milliseconds.
 const LOOK_MS: u64 = 100;
+/// For so long a new owner looks whether the one before lets go, in milliseconds; later at each verify.
+const LOOKS_MS: u64 = 1_000;
 const RETRY_FIRST_MS: u64 = 100;
 const RETRY_MS_MAX: u64 = 2_000;
 
@@ -182,7 +205,8 @@ impl Ownership {
             jumped: false,
             next_call: None,
             retries: 0,
-            looks_until: None,
+            looks_until: Boot(0),
+            follower: None,
         }
     }
 
@@ -206,9 +230,11 @@ impl Ownership {
             Phase::Idle => true,
             Phase::Fenced => false,
             Phase::Owned | Phase::Waiting { .. } => now < self.valid_until,
-            Phase::Reading | Phase::Bumping { .. } | Phase::Confirming { .. } | Phase::Releasing { .. } => {
-                false
-            }
+            Phase::Reading
+            | Phase::Bumping { .. }
+            | Phase::Confirming { .. }
+            | Phase::Releasing { .. }
+            | Phase::Seeking => false,
         }
     }
 
@@ -223,7 +249,7 @@ impl Ownership {
             Phase::Waiting { .. } => "waiting",
             Phase::Owned if self.lapsed_at.is_some() => "lapsed",
             Phase::Owned => "owned",
-            Phase::Releasing { .. } => "releasing",
+            Phase::Releasing { .. } | Phase::Seeking => "releasing",
             Phase::Fenced => "fenced",
         }
     }
@@ -237,15 +263,20 @@ impl Ownership {
                 self.bumps = 0;
                 self.phase = Phase::Reading;
                 self.next_call = Some(now);
-                self.looks_until = None;
+                self.looks_until = Boot(0);
+                self.follower = None;
                 false
             }
-            Phase::Owned => true,
+            Phase::Owned => {
+                self.looks_until = Boot(0);
+                true
+            }
             Phase::Reading
             | Phase::Bumping { .. }
             | Phase::Confirming { .. }
             | Phase::Waiting { .. }
-            | Phase::Releasing { .. } => false,
+            | Phase::Releasing { .. }
+            | Phase::Seeking => false,
         }
     }
 
@@ -257,8 +288,8 @@ impl Ownership {
     /// Gives up a shard whose wait has not ended; the next owner has to wait for the rest. True when it was so.
     pub(super) fn give_up_early(&mut self, now: Boot) -> bool {
         match self.phase {
-            Phase::Owned | Phase::Releasing { .. } => return false,
-            Phase::Waiting { until } => self.begin_release(now, until),
+            Phase::Owned | Phase::Releasing { .. } | Phase::Seeking => return false,
+            Phase::Waiting { until } => self.begin_release(now, Some(until)),
             Phase::Idle
             | Phase::Reading
             | Phase::Bumping { .. }
@@ -271,6 +302,12 @@ impl Ownership {
         true
     }
 
+    /// The shard is to be let go, and runs on until another has bumped: looks for that at once and often, for so long.
+    pub(super) fn look_for_follower(&mut self, now: Boot, time_ms: u64) {
+        self.looks_until = now.plus_ms(time_ms);
+        self.next_call = Some(now);
+    }
+
     /// From now on nothing starts; what is under way may be finished before [`Ownership::release`].
     pub(super) fn stop(&mut self) {
         self.valid_until = Boot(0);
@@ -279,10 +316,10 @@ impl Ownership {
     /// Lets go in order.
     pub(super) fn release(&mut self, now: Boot) {
         assert!(self.phase == Phase::Owned, "only an owner whose wait has ended releases without a rest");
-        self.begin_release(now, now);
+        self.begin_release(now, None);
     }
 
-    fn begin_release(&mut self, now: Boot, until: Boot) {
+    fn begin_release(&mut self, now: Boot, until: Option<Boot>) {
         self.valid_until = Boot(0);
         self.retries = 0;
         self.phase = Phase::Releasing { until };
@@ -343,21 +380,33 @@ impl Ownership {
         self.next_call = None;
         let effect = match self.phase {
             Phase::Idle | Phase::Fenced => return,
-            Phase::Reading | Phase::Confirming { .. } | Phase::Waiting { .. } | Phase::Owned => {
-                Effect::ReadOwner
-            }
+            Phase::Reading
+            | Phase::Confirming { .. }
+            | Phase::Waiting { .. }
+            | Phase::Owned
+            | Phase::Seeking => Effect::ReadOwner,
             Phase::Bumping { expected, wait_ms } => {
                 self.owner = self.first_uuid.wrapping_add(self.bumps);
                 self.bumps += 1;
                 Effect::Bump { expected, owner: self.owner, wait_ms }
             }
-            Phase::Releasing { until } => {
-                let wait_ms = if planted!(ReleaseWhileWaiting) { 0 } else { until.ms_since(now) };
-                Effect::Release { epoch: self.epoch, owner: self.owner, wait_ms }
-            }
+            Phase::Releasing { until } => self.release_effect(now, until),
         };
         self.sent = Some(now);
         effects.push(effect);
+    }
+
+    /// Changes one's own row, or that of who has bumped since: that one waits no longer.
+    fn release_effect(&self, now: Boot, until: Option<Boot>) -> Effect {
+        if let Some(follower) = self.follower {
+            let epoch = Epoch(self.epoch.0 + 1);
+            let released = if follower.is_gone { epoch } else { self.epoch };
+            return Effect::Release(Release { released, epoch, owner: follower.owner, wait_ms: 0 });
+        }
+        let rest_ms = until.map_or(0, |until| until.ms_since(now));
+        let wait_ms = if planted!(ReleaseWhileWaiting) { 0 } else { rest_ms };
+        let epoch = self.epoch;
+        Effect::Release(Release { released: epoch, epoch, owner: self.owner, wait_ms })
     }
 
     /// When [`Ownership::tick`] has something to do next.
@@ -380,21 +429,21 @@ impl Ownership {
                 self.next_call = Some(now);
                 return Turn::Nothing;
             }
+            Err(_) if self.phase == Phase::Seeking => return self.end_release(),
             Err(_) => return self.retry(now),
         };
         self.retries = 0;
         match self.phase {
             Phase::Idle | Phase::Fenced | Phase::Bumping { .. } => Turn::Nothing,
-            Phase::Releasing { .. } => {
+            Phase::Releasing { until } => {
+                if until.is_none() {
+                    self.is_followed_by(&row);
+                }
                 self.next_call = Some(now);
                 Turn::Nothing
             }
             Phase::Reading => {
                 let free = row.released_epoch == row.epoch;
-                if !free && self.looks_again(now) {
-                    self.next_call = Some(now.plus_ms(LOOK_MS));
-                    return Turn::Nothing;
-                }
                 let longest = row.lease_ms.max(self.timing.lease_ms).max(row.wait_ms);
                 let wait_ms = match free {
                     true if planted!(RestOfTheWaitIgnored) => 0,
@@ -406,15 +455,17 @@ impl Ownership {
                 self.next_call = Some(now);
                 Turn::Nothing
             }
+            Phase::Seeking => {
+                if !self.is_followed_by(&row) {
+                    return self.end_release();
+                }
+                self.phase = Phase::Releasing { until: None };
+                self.next_call = Some(now);
+                Turn::Nothing
+            }
             Phase::Confirming { expected, wait_ms } => self.confirm(now, sent, &row, expected, wait_ms),
             Phase::Waiting { .. } | Phase::Owned => self.verified(now, sent, &row),
         }
-    }
-
-    /// Whether an owner that did not let go may still be about to.
-    fn looks_again(&mut self, now: Boot) -> bool {
-        let time_ms = self.timing.run_on_ms + self.timing.run_on_ms.min(LOOK_MS);
-        now < *self.looks_until.get_or_insert(now.plus_ms(time_ms))
     }
 
     fn confirm(&mut self, now: Boot, sent: Boot, row: &OwnerRow, expected: Epoch, wait_ms: u64) -> Turn {
@@ -445,6 +496,7 @@ impl Ownership {
 
     fn won(&mut self, now: Boot, sent: Boot, expected: Epoch, wait_ms: u64) -> Turn {
         self.epoch = Epoch(expected.0 + 1);
+        self.looks_until = if wait_ms > 0 { now.plus_ms(LOOKS_MS) } else { Boot(0) };
         self.extend(sent);
         self.lapsed_at = None;
         self.phase = Phase::Waiting { until: now.plus_ms(wait_ms) };
@@ -454,12 +506,19 @@ impl Ownership {
     fn verified(&mut self, now: Boot, sent: Boot, row: &OwnerRow) -> Turn {
         let anothers = row.epoch != self.epoch || row.owner != self.owner;
         if anothers && !planted!(FencedOwnerGoesOn) {
-            return self.fence();
+            return self.meet(row);
         }
         if self.phase == Phase::Owned && self.valid_until.0 == 0 {
             return Turn::Nothing;
         }
         self.extend(if planted!(LeaseFromTheAnswer) { now } else { sent });
+        if let Phase::Waiting { until } = &mut self.phase
+            && (row.wait_ms == 0
+                || planted!(AnyReleaseEndsTheWait) && row.released_epoch.0 + 1 == row.epoch.0)
+        {
+            // Nobody but the owner before writes that: it has let go.
+            *until = now.min(*until);
+        }
         if now >= self.valid_until {
             self.next_call = Some(now);
             return Turn::Nothing;
@@ -471,9 +530,28 @@ impl Ownership {
         self.end_wait(now)
     }
 
+    /// The row is another's. An owner to whom the shard was not given any more lets go in order for the next one.
+    fn meet(&mut self, row: &OwnerRow) -> Turn {
+        if self.phase != Phase::Owned || self.assigned || !self.is_followed_by(row) {
+            return self.fence();
+        }
+        // Who has stopped is about to let go.
+        if self.valid_until.0 == 0 { Turn::Nothing } else { Turn::Followed }
+    }
+
+    fn is_followed_by(&mut self, row: &OwnerRow) -> bool {
+        let follows = row.epoch.0 == self.epoch.0 + 1;
+        if follows {
+            let is_gone = row.released_epoch == row.epoch;
+            self.follower = Some(Follower { owner: row.owner, is_gone });
+        }
+        follows
+    }
+
     fn extend(&mut self, sent: Boot) {
         self.valid_until = sent.plus_ms(self.timing.lease_ms - self.timing.margin_ms);
-        self.next_call = Some(sent.plus_ms(self.timing.verify_ms));
+        let every_ms = if sent < self.looks_until { LOOK_MS } else { self.timing.verify_ms };
+        self.next_call = Some(sent.plus_ms(every_ms));
     }
 
     /// Verifies at once: a handler says that the token is old.
@@ -484,12 +562,22 @@ impl Ownership {
     }
 
     pub(super) fn released(&mut self, now: Boot, applied: Result<bool, Failure>) -> Turn {
-        if self.answered().is_none() || !matches!(self.phase, Phase::Releasing { .. }) {
+        if self.answered().is_none() {
             return Turn::Nothing;
         }
+        let Phase::Releasing { until } = self.phase else { return Turn::Nothing };
         if applied.is_err() && self.retries < 5 {
             return self.retry(now);
         }
+        if applied == Ok(false) && until.is_none() && self.follower.is_none() {
+            self.phase = Phase::Seeking;
+            self.next_call = Some(now);
+            return Turn::Nothing;
+        }
+        self.end_release()
+    }
+
+    fn end_release(&mut self) -> Turn {
         self.retries = 0;
         self.phase = Phase::Idle;
         self.next_call = None;

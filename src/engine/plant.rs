@@ -68,6 +68,7 @@ mod switch {
         LoadBeforeTheWait "tasks are loaded before the wait of the lease has ended",
         ReleaseWhileWaiting "who lets go within its own wait says that nothing is left of it",
         RestOfTheWaitIgnored "what was left of the wait of an owner that let go is not waited for",
+        AnyReleaseEndsTheWait "a wait that is the rest of another's ends because that one has let go",
         EpochReused "an epoch is taken for one's own after a bump without an answer",
         LocalSerial "owner rows are changed by a majority of one data centre",
         WallClockInLease "the lease is measured by the wall clock",

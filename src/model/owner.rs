@@ -101,12 +101,26 @@ pub struct OwnerRow {
     pub released_epoch: Epoch,
     /// The lease of this epoch's owner, in milliseconds.
     pub lease_ms: u64,
-    /// What this epoch's owner itself had to wait for, in milliseconds; when it has let go, what the next owner has to.
+    /// What this epoch's owner itself has to wait for, in milliseconds; 0 once the one before has let go for it; when it has let
+    /// go, what the next owner has to wait for.
     pub wait_ms: u64,
     /// The owner's instance name, for people.
     pub instance: String,
     /// Where the owner's HTTP interface answers, for the hop.
     pub advertise: String,
+}
+
+/// Letting a shard go in order: a change of its owner row, applied only if that still has `epoch` and `owner`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Release {
+    /// The highest epoch that is let go.
+    pub released: Epoch,
+    /// The epoch that the row has to have: the one let go, or that of who has bumped since and waits.
+    pub epoch: Epoch,
+    /// Its owner.
+    pub owner: OwnerUuid,
+    /// What the next owner has to wait for, in milliseconds: the rest of a wait that had not ended; 0 for one that waits.
+    pub wait_ms: u64,
 }
 
 /// The row of `shard_progress`: how far one epoch got. The newest of the highest epoch counts.

@@ -20,8 +20,8 @@ impl Actor {
                 self.answer_later(async move { Input::OwnerRead(owner.await.map_err(store_failure)) });
             }
             Effect::Bump { expected, owner, wait_ms } => self.bump(expected, owner, wait_ms),
-            Effect::Release { epoch, owner, wait_ms } => {
-                let released = self.shared.store.release(self.shard, epoch, owner, wait_ms);
+            Effect::Release(release) => {
+                let released = self.shared.store.release(self.shard, release);
                 self.answer_later(async move { Input::Released(released.await.map_err(store_failure)) });
             }
             Effect::ReadProgress(ticket) => {

@@ -35,8 +35,8 @@ use scylla::client::session::Session;
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 use crate::model::{
-    BatchProgress, DeadLetterRow, Died, Epoch, EventRow, FactRow, LateQueueRow, Operation, OwnerRow,
-    OwnerUuid, Place, PointerPage, PointerRange, Progress, Row, Segment, Shard, TaskKey, Version, Wall,
+    BatchProgress, DeadLetterRow, Died, EventRow, FactRow, LateQueueRow, Operation, OwnerRow, Place,
+    PointerPage, PointerRange, Progress, Release, Row, Segment, Shard, TaskKey, Version, Wall,
 };
 use crate::store::{Answer, Bump, Cluster, Error, Instance, Lookup, Slice, Store, Stretch};
 
@@ -234,8 +234,8 @@ impl Store for Cassandra {
         answer!(self, shared => owner::bump(&shared, shard, &bump))
     }
 
-    fn release(&self, shard: Shard, epoch: Epoch, owner: OwnerUuid, wait_ms: u64) -> Answer<bool> {
-        answer!(self, shared => owner::release(&shared, shard, epoch, owner, wait_ms))
+    fn release(&self, shard: Shard, release: Release) -> Answer<bool> {
+        answer!(self, shared => owner::release(&shared, shard, release))
     }
 
     fn beat(&self, instance: Instance) -> Answer<()> {

@@ -24,8 +24,8 @@ use std::sync::Arc;
 
 use super::{Answer, Bump, Cluster, Error, Instance, Lookup, Slice, Store, Stretch};
 use crate::model::{
-    BatchProgress, DeadLetterRow, Died, Epoch, EventRow, FactRow, LateQueueRow, Operation, OwnerRow,
-    OwnerUuid, Place, PointerPage, PointerRange, Progress, Row, Segment, Shard, TaskKey, Version, Wall,
+    BatchProgress, DeadLetterRow, Died, EventRow, FactRow, LateQueueRow, Operation, OwnerRow, Place,
+    PointerPage, PointerRange, Progress, Release, Row, Segment, Shard, TaskKey, Version, Wall,
 };
 use crate::wire::row;
 
@@ -224,8 +224,8 @@ impl Store for EmbeddedStore {
         self.change(move |batch| batch.bump(shard, bump))
     }
 
-    fn release(&self, shard: Shard, epoch: Epoch, owner: OwnerUuid, wait_ms: u64) -> Answer<bool> {
-        self.change(move |batch| batch.release(shard, epoch, owner, wait_ms))
+    fn release(&self, shard: Shard, release: Release) -> Answer<bool> {
+        self.change(move |batch| batch.release(shard, release))
     }
 
     fn beat(&self, instance: Instance) -> Answer<()> {

@@ -6,8 +6,8 @@ use std::time::Instant;
 use super::{Answer, Bump, Cluster, Instance, Lookup, Slice, Store, Stretch};
 use crate::metrics::{Metrics, StoreOp};
 use crate::model::{
-    BatchProgress, DeadLetterRow, Died, Epoch, EventRow, FactRow, LateQueueRow, Operation, OwnerRow,
-    OwnerUuid, Place, PointerPage, PointerRange, Progress, Row, Segment, Shard, TaskKey, Version, Wall,
+    BatchProgress, DeadLetterRow, Died, EventRow, FactRow, LateQueueRow, Operation, OwnerRow, Place,
+    PointerPage, PointerRange, Progress, Release, Row, Segment, Shard, TaskKey, Version, Wall,
 };
 
 /// Is told the rows of every write, before it is made.
@@ -117,8 +117,8 @@ impl Store for Metered {
         self.timed(StoreOp::Bump, self.inner.bump(shard, bump))
     }
 
-    fn release(&self, shard: Shard, epoch: Epoch, owner: OwnerUuid, wait_ms: u64) -> Answer<bool> {
-        self.timed(StoreOp::Release, self.inner.release(shard, epoch, owner, wait_ms))
+    fn release(&self, shard: Shard, release: Release) -> Answer<bool> {
+        self.timed(StoreOp::Release, self.inner.release(shard, release))
     }
 
     fn beat(&self, instance: Instance) -> Answer<()> {

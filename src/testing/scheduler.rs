@@ -293,8 +293,8 @@ impl TestScheduler {
                 (self.owner.owner, self.owner.wait_ms) = (owner, wait_ms);
                 Input::Bumped(Ok(true))
             }
-            Effect::Release { epoch, .. } => {
-                self.owner.released_epoch = epoch;
+            Effect::Release(release) => {
+                self.owner.released_epoch = release.released;
                 Input::Released(Ok(true))
             }
             Effect::ReadProgress(ticket) => Input::ProgressRead(ticket, Ok(None)),

@@ -31,8 +31,8 @@ impl World {
                 let change = Change::Bump { expected, owner, lease_ms, wait_ms };
                 self.ask_store(from, StoreOp::Change(change));
             }
-            Effect::Release { epoch, owner, wait_ms } => {
-                self.ask_store(from, StoreOp::Change(Change::Release { epoch, owner, wait_ms }));
+            Effect::Release(release) => {
+                self.ask_store(from, StoreOp::Change(Change::Release(release)));
             }
             Effect::ReadProgress(ticket) => {
                 let epoch = engine.shard_view(Boot(0)).epoch.0;

@@ -329,9 +329,12 @@ impl World {
                 }
                 Some(Answer::Now(Input::Bumped(Ok(applied))))
             }
-            Change::Release { .. } => {
+            Change::Release(release) => {
                 if applied {
                     self.ledger.count("graceful handover");
+                    if release.epoch > release.released {
+                        self.ledger.count("handover to one that waits");
+                    }
                     if fate != Fate::Answered {
                         self.ledger.count("unknown release that applied");
                     }
@@ -375,7 +378,7 @@ fn unanswered_input(op: StoreOp) -> Input {
     match op {
         StoreOp::ReadOwner => Input::OwnerRead(Err(away())),
         StoreOp::Change(Change::Bump { .. }) => Input::Bumped(Err(away())),
-        StoreOp::Change(Change::Release { .. }) => Input::Released(Err(away())),
+        StoreOp::Change(Change::Release(_)) => Input::Released(Err(away())),
         StoreOp::ReadProgress(ticket) => Input::ProgressRead(ticket, Err(away())),
         StoreOp::WriteProgress(ticket, ..) => Input::ProgressWritten(ticket, Err(away())),
         StoreOp::LookUp(ticket, _) => Input::LookedUp(ticket, Err(away())),

@@ -1,7 +1,7 @@
 //! Events that are rare and matter: the default seeds have to meet each of them, or the simulation has become too kind.
 
 /// Their names, as they are counted.
-pub(crate) const RARE: [&str; 107] = [
+pub(crate) const RARE: [&str; 108] = [
     "held up by a rate",
     "held up by what is kept for higher priorities",
     "held up by the rate of late tasks",
@@ -85,6 +85,7 @@ pub(crate) const RARE: [&str; 107] = [
     "takeover of late queues",
     "list of late queues written anew",
     "graceful handover",
+    "handover to one that waits",
     "guard refused a token",
     "frozen between check and send",
     "blow at a call",

@@ -38,7 +38,7 @@ pub(crate) fn of_effect(effect: &Effect) -> &'static str {
     match effect {
         Effect::ReadOwner => "read owner",
         Effect::Bump { .. } => "bump",
-        Effect::Release { .. } => "release",
+        Effect::Release(_) => "release",
         Effect::ReadProgress(_) => "read progress",
         Effect::WriteProgress { .. } => "write progress",
         Effect::ReadLogEnd(_) => "read log end",

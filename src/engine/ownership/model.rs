@@ -9,17 +9,17 @@ use std::collections::BTreeMap;
 
 use stateright::{Checker, Model, Path, Property};
 
-use super::{Ownership, Phase, Timing};
+use super::{Ownership, Phase, Timing, Turn};
 use crate::engine::effect::Effect;
 use crate::engine::input::Failure;
 use crate::engine::plant::{self, Plant};
-use crate::model::{Boot, Epoch, OwnerRow, OwnerUuid};
+use crate::model::{Boot, Epoch, OwnerRow, OwnerUuid, Release};
 
 const STEP_MS: u64 = 1_000;
 const TIMING: Timing = Timing { lease_ms: 3_000, verify_ms: 1_000, margin_ms: 1_000, run_on_ms: 0 };
 
 const NEVER_BOTH: &str = "never both";
-const OCCUR: [&str; 8] = [
+const OCCUR: [&str; 9] = [
     "taken over after a wait",
     "taken over at once",
     "fenced",
@@ -28,6 +28,7 @@ const OCCUR: [&str; 8] = [
     "a bump without an answer was one's own",
     "let go with a rest of the wait",
     "taken over after the rest of another's wait",
+    "taken over as soon as the owner before let go for it",
 ];
 
 /// How far is looked.
@@ -72,7 +73,7 @@ impl Row {
 enum Ask {
     Read,
     Bump { expected: u64, owner: OwnerUuid, wait_ms: u64 },
-    Release { epoch: u64, owner: OwnerUuid, wait_ms: u64 },
+    Release(Release),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -110,6 +111,8 @@ enum Action {
     ApplyGhost(usize),
     Assign(usize),
     Revoke(usize),
+    /// An owner to whom the shard was not given any more lets go.
+    LetGo(usize),
 }
 
 struct Lease {
@@ -130,10 +133,10 @@ impl State {
                 }
                 Said::Applied(applies)
             }
-            Ask::Release { epoch, owner, wait_ms } => {
-                let applies = (row.epoch, row.owner) == (epoch, owner);
+            Ask::Release(Release { released, epoch, owner, wait_ms }) => {
+                let applies = (row.epoch, row.owner) == (epoch.0, owner);
                 if applies {
-                    (self.row.released, self.row.wait_ms) = (epoch, wait_ms);
+                    (self.row.released, self.row.wait_ms) = (released.0, wait_ms);
                 }
                 Said::Applied(applies)
             }
@@ -149,12 +152,15 @@ impl State {
             Said::Applied(_) => unreachable!("a read is answered by a row"),
         };
         let applied = |said| said == Said::Applied(true);
-        // What the engine makes of a turn does not change who may start.
-        let _ = match ask {
+        let turn = match ask {
             Ask::Read => node.lease.owner_read(now, said.map(row)),
             Ask::Bump { .. } => node.lease.bumped(now, said.map(applied)),
-            Ask::Release { .. } => node.lease.released(now, said.map(applied)),
+            Ask::Release(_) => node.lease.released(now, said.map(applied)),
         };
+        // Nothing else that the engine makes of a turn changes who may start.
+        if turn == Turn::Followed {
+            node.lease.stop();
+        }
     }
 
     fn step(&mut self, n: usize) {
@@ -166,7 +172,7 @@ impl State {
                 Effect::Bump { expected, owner, wait_ms } => {
                     Ask::Bump { expected: expected.0, owner, wait_ms }
                 }
-                Effect::Release { epoch, owner, wait_ms } => Ask::Release { epoch: epoch.0, owner, wait_ms },
+                Effect::Release(release) => Ask::Release(release),
                 other => unreachable!("no effect of a lease: {other:?}"),
             };
             self.nodes[n].asked = Some((ask, None));
@@ -212,6 +218,9 @@ impl Model for Lease {
             }
             if node.asked.is_some() && state.losses < self.bounds.losses {
                 actions.push(Action::Lose(n));
+            }
+            if node.lease.phase == Phase::Owned && !node.lease.assigned() {
+                actions.push(Action::LetGo(n));
             }
             if node.lease.assigned() {
                 actions.push(Action::Revoke(n));
@@ -261,9 +270,13 @@ impl Model for Lease {
                 let lease = &mut state.nodes[n].lease;
                 lease.unassign();
                 if !lease.give_up_early(state.now) && lease.phase == Phase::Owned {
-                    lease.stop();
-                    lease.release(state.now);
+                    lease.look_for_follower(state.now, STEP_MS);
                 }
+            }
+            Action::LetGo(n) => {
+                let lease = &mut state.nodes[n].lease;
+                lease.stop();
+                lease.release(state.now);
             }
         }
         (state != *last).then_some(state)
@@ -280,6 +293,12 @@ impl Model for Lease {
         let at_once = |_: &Lease, state: &State| {
             (0..2).any(|n| state.may_start(n) && state.row.wait_ms == 0 && state.row.epoch == 2)
         };
+        let handed_over = |_: &Lease, state: &State| {
+            // Who looks for the other, and has the shard, has bumped over one that had not let go.
+            let looks =
+                |n: usize| state.nodes[n].lease.assigned() && state.nodes[n].lease.looks_until > Boot(0);
+            (0..2).any(|n| state.may_start(n) && looks(n)) && state.row.wait_ms == 0
+        };
         let let_go = |_: &Lease, state: &State| state.row.released > 0;
         vec![
             Property::always(NEVER_BOTH, both),
@@ -291,6 +310,7 @@ impl Model for Lease {
             Property::sometimes(OCCUR[5], own_in_doubt),
             Property::sometimes(OCCUR[6], |_: &Lease, state: &State| state.row.is_let_go_early()),
             Property::sometimes(OCCUR[7], rest),
+            Property::sometimes(OCCUR[8], handed_over),
         ]
     }
 }
@@ -334,6 +354,7 @@ fn the_mistakes_that_let_two_owners_start_are_found() {
         (Plant::LoadBeforeTheWait, bounds(1, [1, 1], 0)),
         (Plant::ReleaseWhileWaiting, bounds(1, [1, 2], 0)),
         (Plant::RestOfTheWaitIgnored, bounds(1, [1, 2], 0)),
+        (Plant::AnyReleaseEndsTheWait, bounds(2, [1, 2], 0)),
         (Plant::EpochReused, bounds(1, [1, 2], 1)),
         (Plant::FencedOwnerGoesOn, bounds(4, [1, 1], 0)),
         (Plant::LeaseFromTheAnswer, bounds(5, [1, 1], 0)),

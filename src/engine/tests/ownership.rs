@@ -3,7 +3,7 @@
 use super::rig::Rig;
 use crate::engine::ownership::{Ownership, Timing, Turn};
 use crate::engine::{CallEnd, Effect, Engine, Input, LogEnd};
-use crate::model::{Boot, Decision, Epoch, Outcome, OwnerRow, Verb, limits};
+use crate::model::{Boot, Decision, Epoch, Outcome, OwnerRow, Release, Verb, limits};
 
 #[test]
 fn an_owner_waits_for_the_lease_of_the_one_before() {
@@ -28,7 +28,7 @@ fn a_shard_let_go_in_order_is_taken_without_a_wait() {
     assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "running");
 }
 
-/// One that runs on, and one that looks again.
+/// One that runs on when its shard is taken.
 fn running_on() -> Rig {
     let mut rig = Rig::running();
     rig.runs_on();
@@ -38,11 +38,11 @@ fn running_on() -> Rig {
 }
 
 #[test]
-fn a_shard_that_is_taken_runs_on_until_another_may_have_heard_of_it() {
+fn a_shard_that_is_taken_and_that_nobody_bumps_runs_on_for_a_while() {
     let mut rig = running_on();
     rig.give(Input::Revoked);
     rig.schedule("q", "unread", 0);
-    rig.run(700);
+    rig.run(3_900);
     assert!(rig.calls.is_empty(), "nothing more is read");
     assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "running");
     rig.run(100);
@@ -52,10 +52,10 @@ fn a_shard_that_is_taken_runs_on_until_another_may_have_heard_of_it() {
 #[test]
 fn what_becomes_due_while_a_taken_shard_runs_on_starts() {
     let mut rig = running_on();
-    rig.schedule("q", "a", 700);
-    rig.schedule("p", "b", 900);
+    rig.schedule("q", "a", 3_900);
+    rig.schedule("p", "b", 4_100);
     rig.give(Input::Revoked);
-    rig.run(1_000);
+    rig.run(4_500);
     assert_eq!(rig.called(), ["a"], "b is left to the next owner");
 }
 
@@ -70,27 +70,94 @@ fn a_shard_that_comes_back_while_it_runs_on_is_not_let_go() {
     assert_eq!((rig.called(), rig.owner.epoch.0), (vec!["a"], 2), "under the epoch it had");
 }
 
-#[test]
-fn who_comes_before_the_owner_let_go_looks_again() {
-    let mut rig = running_on();
-    let owner = rig.owner.clone();
-    rig.engine = Engine::new(rig.options.clone());
-    rig.assign(3);
-    rig.run(300);
-    assert_eq!(rig.owner, owner, "not bumped yet");
-    rig.owner.released_epoch = owner.epoch;
-    rig.run(200);
-    assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "running", "without a wait");
+/// Another bumps the row of an engine that runs on: as `released` says of the one before, and of itself.
+fn bumped_by_another(rig: &mut Rig, released_epoch: Epoch) {
+    let epoch = Epoch(rig.owner.epoch.0 + 1);
+    rig.owner = OwnerRow { epoch, owner: 3 << 64, released_epoch, wait_ms: 6_000, ..rig.owner.clone() };
 }
 
 #[test]
-fn who_finds_an_owner_that_never_lets_go_takes_over_and_waits() {
+fn an_owner_lets_go_as_soon_as_the_next_one_has_bumped() {
+    let mut rig = running_on();
+    rig.schedule("q", "a", 2_000);
+    rig.give(Input::Revoked);
+    rig.run(1_000);
+    assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "running");
+    bumped_by_another(&mut rig, Epoch(1));
+    rig.run(100);
+    assert!(rig.engine.is_released());
+    assert_eq!((rig.owner.epoch, rig.owner.owner), (Epoch(3), 3 << 64), "it is the other's row");
+    assert_eq!((rig.owner.released_epoch, rig.owner.wait_ms), (Epoch(2), 0), "who waits no longer");
+    rig.run(2_000);
+    assert!(rig.calls.is_empty());
+}
+
+#[test]
+fn an_owner_lets_go_for_one_that_has_let_go_itself() {
+    let mut rig = running_on();
+    rig.give(Input::Revoked);
+    bumped_by_another(&mut rig, Epoch(3));
+    rig.run(100);
+    assert!(rig.engine.is_released());
+    assert_eq!(
+        (rig.owner.released_epoch, rig.owner.wait_ms),
+        (Epoch(3), 0),
+        "nobody owns it, and nothing is left"
+    );
+}
+
+#[test]
+fn an_owner_whose_assignment_was_lost_lets_go_for_the_next_one() {
+    let mut rig = running_on();
+    rig.give(Input::Lost);
+    rig.run(10_000);
+    assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "running", "however long it takes");
+    bumped_by_another(&mut rig, Epoch(1));
+    rig.run(1_500);
+    assert!(rig.engine.is_released());
+    assert_eq!((rig.owner.released_epoch, rig.owner.wait_ms), (Epoch(2), 0));
+}
+
+#[test]
+fn who_was_bumped_between_its_last_look_and_its_release_finds_it_out() {
+    let mut rig = running_on();
+    rig.give(Input::Revoked);
+    rig.run(3_999);
+    bumped_by_another(&mut rig, Epoch(1));
+    rig.run(1);
+    assert!(rig.engine.is_released());
+    assert_eq!((rig.owner.released_epoch, rig.owner.wait_ms), (Epoch(2), 0));
+}
+
+#[test]
+fn an_owner_with_its_assignment_is_fenced_by_anothers_epoch() {
+    let mut rig = running_on();
+    bumped_by_another(&mut rig, Epoch(1));
+    let before = rig.owner.clone();
+    rig.run(2_000);
+    assert_eq!((rig.engine.shard_view(rig.now().boot).phase, &rig.owner), ("fenced", &before));
+}
+
+#[test]
+fn who_bumped_before_the_owner_let_go_starts_when_it_does() {
     let mut rig = running_on();
     rig.engine = Engine::new(rig.options.clone());
     rig.assign(3);
-    rig.run(1_000);
-    assert_eq!((rig.engine.shard_view(rig.now().boot).phase, rig.owner.epoch.0), ("waiting", 3));
-    rig.run(6_000);
+    rig.run(500);
+    assert_eq!((rig.engine.shard_view(rig.now().boot).phase, rig.owner.epoch), ("waiting", Epoch(3)));
+    (rig.owner.released_epoch, rig.owner.wait_ms) = (Epoch(2), 0);
+    rig.run(100);
+    assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "running");
+}
+
+#[test]
+fn who_bumped_over_an_owner_that_never_lets_go_waits_for_its_lease() {
+    let mut rig = running_on();
+    rig.engine = Engine::new(rig.options.clone());
+    rig.assign(3);
+    rig.run(5_999);
+    assert_eq!((rig.engine.shard_view(rig.now().boot).phase, rig.owner.epoch), ("waiting", Epoch(3)));
+    rig.run(1);
     assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "running");
 }
 
@@ -137,7 +204,8 @@ fn a_release_that_has_to_be_asked_again_says_what_is_left_by_then() {
     let mut lease = waiting_for_another();
     let mut asked = Vec::new();
     assert!(lease.give_up_early(Boot(2_000)));
-    let released = |wait_ms| Effect::Release { epoch: Epoch(2), owner: 7, wait_ms };
+    let epoch = Epoch(2);
+    let released = |wait_ms| Effect::Release(Release { released: epoch, epoch, owner: 7, wait_ms });
     lease.tick(Boot(2_000), &mut asked);
     lease.released(Boot(2_900), Err(Rig::away()));
     lease.tick(Boot(3_000), &mut asked);

@@ -221,9 +221,12 @@ impl Rig {
                 (self.owner.owner, self.owner.wait_ms, self.owner.lease_ms) = (owner, wait_ms, 6_000);
                 Input::Bumped(Ok(true))
             }
-            Effect::Release { epoch, wait_ms, .. } => {
-                (self.owner.released_epoch, self.owner.wait_ms) = (epoch, wait_ms);
-                Input::Released(Ok(true))
+            Effect::Release(release) => {
+                let is_its = (self.owner.epoch, self.owner.owner) == (release.epoch, release.owner);
+                if is_its {
+                    (self.owner.released_epoch, self.owner.wait_ms) = (release.released, release.wait_ms);
+                }
+                Input::Released(Ok(is_its))
             }
             Effect::ReadProgress(ticket) => Input::ProgressRead(ticket, Ok(self.progress.clone())),
             Effect::WriteProgress { .. } if self.hold_progress && self.engine.next_offset() > 0 => {

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::singles::{number_column, one_page, rows, shard_column, uuid_column};
 use super::{Shared, errors};
-use crate::model::{Epoch, OwnerRow, OwnerUuid, Shard};
+use crate::model::{Epoch, OwnerRow, Release, Shard};
 use crate::store::{Bump, Error};
 
 /// The owner row; the default row when there is none.
@@ -48,15 +48,10 @@ pub(super) async fn bump(shared: &Shared, shard: Shard, bump: &Bump) -> Result<b
 }
 
 /// Lets go of a shard, if epoch and owner still are these.
-pub(super) async fn release(
-    shared: &Shared,
-    shard: Shard,
-    epoch: Epoch,
-    owner: OwnerUuid,
-    wait_ms: u64,
-) -> Result<bool, Error> {
-    let epoch = number_column(epoch.0)?;
-    let values = (epoch, number_column(wait_ms)?, shard_column(shard), epoch, uuid_column(owner));
+pub(super) async fn release(shared: &Shared, shard: Shard, release: Release) -> Result<bool, Error> {
+    let (released, wait) = (number_column(release.released.0)?, number_column(release.wait_ms)?);
+    let epoch = number_column(release.epoch.0)?;
+    let values = (released, wait, shard_column(shard), epoch, uuid_column(release.owner));
     compare_and_set(shared, &shared.statements.owner_release, values).await
 }
 

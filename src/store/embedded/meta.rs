@@ -11,7 +11,7 @@ use super::codec::{Fields, Scan};
 use super::db::{Failure, Table, Tables};
 use super::keys::{self, tag};
 use super::writer::Batch;
-use crate::model::{BatchProgress, Epoch, Operation, OwnerRow, OwnerUuid, Progress, Shard, Wall};
+use crate::model::{BatchProgress, Epoch, Operation, OwnerRow, Progress, Release, Shard, Wall};
 use crate::store::{Bump, Cluster, Instance};
 use crate::wire::row;
 
@@ -133,11 +133,12 @@ impl Batch<'_> {
         true
     }
 
-    /// Marks the epoch released if it still is this owner's.
-    pub(super) fn release(&mut self, shard: Shard, epoch: Epoch, owner: OwnerUuid, wait_ms: u64) -> bool {
+    /// Says what is released if the row still has this epoch and owner.
+    pub(super) fn release(&mut self, shard: Shard, release: Release) -> bool {
+        let Release { released, epoch, owner, wait_ms } = release;
         match self.staged.owners.get(&shard) {
             Some(row) if row.epoch == epoch && row.owner == owner => {
-                let row = OwnerRow { released_epoch: epoch, wait_ms, ..row.clone() };
+                let row = OwnerRow { released_epoch: released, wait_ms, ..row.clone() };
                 self.set_owner(shard, row);
                 true
             }

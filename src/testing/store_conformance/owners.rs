@@ -3,7 +3,7 @@
 use futures::future::join_all;
 
 use super::{Case, CheckFn, ok};
-use crate::model::{Epoch, OwnerRow, Shard};
+use crate::model::{Epoch, OwnerRow, OwnerUuid, Release, Shard};
 use crate::store::{Bump, Error};
 
 pub(super) const CHECKS: &[(&str, CheckFn)] = &[
@@ -12,6 +12,7 @@ pub(super) const CHECKS: &[(&str, CheckFn)] = &[
     ("of_concurrent_bumps_exactly_one_wins", |case| Box::pin(concurrent_bumps(case))),
     ("only_the_present_owner_releases", |case| Box::pin(release(case))),
     ("a_bump_keeps_what_was_released", |case| Box::pin(bump_after_release(case))),
+    ("an_owner_lets_go_for_one_that_has_bumped", |case| Box::pin(release_for_the_next(case))),
 ];
 
 fn bump(expected: u64, owner: u128) -> Bump {
@@ -38,6 +39,11 @@ fn row(bump: &Bump, released_epoch: u64) -> OwnerRow {
     }
 }
 
+/// An owner lets go of its own epoch.
+fn of(epoch: Epoch, owner: OwnerUuid, wait_ms: u64) -> Release {
+    Release { released: epoch, epoch, owner, wait_ms }
+}
+
 async fn owner(case: &Case, shard: Shard) -> OwnerRow {
     ok("owner", case.store.owner(shard).await)
 }
@@ -56,8 +62,8 @@ async fn bumped(case: &Case, shard: Shard, bump: Bump) -> bool {
 
 async fn default_row(case: Case) {
     assert_eq!(owner(&case, case.shard(0)).await, OwnerRow::default());
-    assert!(!ok("release", case.store.release(case.shard(0), Epoch(0), 0, 0).await));
-    assert!(!ok("release", case.store.release(case.shard(0), Epoch(1), 5, 0).await));
+    assert!(!ok("release", case.store.release(case.shard(0), of(Epoch(0), 0, 0)).await));
+    assert!(!ok("release", case.store.release(case.shard(0), of(Epoch(1), 5, 0)).await));
     assert_eq!(owner(&case, case.shard(0)).await, OwnerRow::default());
 }
 
@@ -92,13 +98,13 @@ async fn release(case: Case) {
     assert!(bumped(&case, shard, bump(0, 5)).await);
     for (epoch, owner) in [(1, 6), (2, 5), (0, 5)] {
         assert!(
-            !ok("release", case.store.release(shard, Epoch(epoch), owner, 9).await),
+            !ok("release", case.store.release(shard, of(Epoch(epoch), owner, 9)).await),
             "epoch {epoch}, owner {owner}"
         );
     }
     assert_eq!(owner(&case, shard).await, row(&bump(0, 5), 0));
     for wait_ms in [4_321, 0] {
-        assert!(ok("release", case.store.release(shard, Epoch(1), 5, wait_ms).await));
+        assert!(ok("release", case.store.release(shard, of(Epoch(1), 5, wait_ms)).await));
         assert_eq!(owner(&case, shard).await, OwnerRow { wait_ms, ..row(&bump(0, 5), 1) });
     }
 }
@@ -106,9 +112,22 @@ async fn release(case: Case) {
 async fn bump_after_release(case: Case) {
     let shard = case.shard(0);
     assert!(bumped(&case, shard, bump(0, 5)).await);
-    assert!(ok("release", case.store.release(shard, Epoch(1), 5, 70).await));
+    assert!(ok("release", case.store.release(shard, of(Epoch(1), 5, 70)).await));
     assert!(bumped(&case, shard, bump(1, 9)).await);
     assert_eq!(owner(&case, shard).await, row(&bump(1, 9), 1));
-    assert!(!ok("release", case.store.release(shard, Epoch(1), 5, 70).await), "epoch 1 is over");
+    assert!(!ok("release", case.store.release(shard, of(Epoch(1), 5, 70)).await), "epoch 1 is over");
     assert_eq!(owner(&case, shard).await, row(&bump(1, 9), 1));
+}
+
+async fn release_for_the_next(case: Case) {
+    let shard = case.shard(0);
+    let before = Release { released: Epoch(1), epoch: Epoch(2), owner: 9, wait_ms: 0 };
+    assert!(bumped(&case, shard, bump(0, 5)).await);
+    assert!(!ok("release", case.store.release(shard, before).await), "nobody has bumped");
+    assert!(bumped(&case, shard, bump(1, 9)).await);
+    let anothers = Release { owner: 8, ..before };
+    assert!(!ok("release", case.store.release(shard, anothers).await));
+    assert_eq!(owner(&case, shard).await, row(&bump(1, 9), 0));
+    assert!(ok("release", case.store.release(shard, before).await));
+    assert_eq!(owner(&case, shard).await, OwnerRow { wait_ms: 0, ..row(&bump(1, 9), 1) });
 }

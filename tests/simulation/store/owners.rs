@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use dueline::model::{Epoch, OwnerRow, OwnerUuid, Shard};
+use dueline::model::{Epoch, OwnerRow, OwnerUuid, Release, Shard};
 
 use super::cell::{Cell, Mask};
 
@@ -11,7 +11,7 @@ use super::cell::{Cell, Mask};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     Bump { expected: Epoch, owner: OwnerUuid, lease_ms: u64, wait_ms: u64 },
-    Release { epoch: Epoch, owner: OwnerUuid, wait_ms: u64 },
+    Release(Release),
 }
 
 /// How far a change gets before its answer is lost.
@@ -42,8 +42,9 @@ impl Change {
         match self {
             Change::Bump { expected, owner, lease_ms, wait_ms } => (row.epoch == expected)
                 .then(|| OwnerRow { epoch: Epoch(expected.0 + 1), owner, lease_ms, wait_ms, ..row.clone() }),
-            Change::Release { epoch, owner, wait_ms } => (row.epoch == epoch && row.owner == owner)
-                .then(|| OwnerRow { released_epoch: epoch, wait_ms, ..row.clone() }),
+            Change::Release(Release { released, epoch, owner, wait_ms }) => (row.epoch == epoch
+                && row.owner == owner)
+                .then(|| OwnerRow { released_epoch: released, wait_ms, ..row.clone() }),
         }
     }
 }

@@ -11,7 +11,7 @@ use rdkafka::types::RDKafkaErrorCode;
 
 use super::{Offsets, Upto, offsets};
 
-const TIMEOUT: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(4);
 
 fn ask(client: &AdminClient<DefaultClientContext>) -> Offsets {
     offsets(client.inner(), "events", &[0, 1], Upto::Stable, TIMEOUT).expect("an answer")
