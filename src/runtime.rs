@@ -156,6 +156,8 @@ fn limit_of(policy: &crate::dispatch::Policy) -> engine::Limit {
 const BEAT: Duration = Duration::from_secs(5);
 /// Time for letting go of all shards.
 const LET_GO: Duration = Duration::from_secs(6);
+/// Time for what is still on its way to topics.
+const FLUSH: Duration = Duration::from_secs(3);
 
 impl Service {
     /// Starts: joins the group, unless it is drained, and what it is assigned.
@@ -271,7 +273,7 @@ impl Service {
         if tokio::time::timeout(drain, self.until_all(Engine::is_idle)).await.is_err() {
             tracing::warn!("calls still running at the end of the drain time are left to their deadline");
         }
-        let _ = tokio::time::timeout(LET_GO, self.shared.producer.flush(LET_GO.as_millis() as u64)).await;
+        let _ = tokio::time::timeout(FLUSH, self.shared.producer.flush(FLUSH.as_millis() as u64)).await;
         self.actors.lock().unwrap_or_else(PoisonError::into_inner).clear();
         let tasks: Vec<_> = self.tasks.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect();
         for task in tasks {

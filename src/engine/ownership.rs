@@ -52,7 +52,7 @@
 //!
 //! A bump committed at T is seen by every linearizable read sent after T, so the old owner's last
 //! good verify was sent at or before T and it stops starting by T + L − δ. The new owner reads and starts at
-//! or after T + L. Times are those of each machine's own boot clock: they have to run alike (within δ in L), not to
+//! or after T + L, or when its row says that the old one has stopped. Times are those of each machine's own boot clock: they have to run alike (within δ in L), not to
 //! agree. What was sent to the store in time and lands late changes nothing: a row says the epoch of its writer, and the
 //! fold (`fold.rs`) lets a lower epoch undo nothing of a higher one. What was sent to a handler in time and arrives late is
 //! refused by it if it compares tokens: they carry the epoch. Every interleaving of two owners within bounds is looked through in
@@ -183,7 +183,7 @@ struct Follower {
 /// Time between two looks at the owner row while the other of a hand-over is looked for, in milliseconds.
 const LOOK_MS: u64 = 100;
 /// For so long a new owner looks whether the one before lets go, in milliseconds; later at each verify.
-const LOOKS_MS: u64 = 1_000;
+const LOOKS_MS: u64 = 3_000;
 const RETRY_FIRST_MS: u64 = 100;
 const RETRY_MS_MAX: u64 = 2_000;
 
@@ -532,9 +532,10 @@ impl Ownership {
 
     /// The row is another's. An owner to whom the shard was not given any more lets go in order for the next one.
     fn meet(&mut self, row: &OwnerRow) -> Turn {
-        if self.phase != Phase::Owned || self.assigned || !self.is_followed_by(row) {
+        if self.phase != Phase::Owned || self.assigned {
             return self.fence();
         }
+        self.is_followed_by(row);
         // Who has stopped is about to let go.
         if self.valid_until.0 == 0 { Turn::Nothing } else { Turn::Followed }
     }

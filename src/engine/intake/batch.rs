@@ -45,9 +45,9 @@ pub(super) struct Batch {
     lifted_marks: Vec<Row>,
     event_rows: Vec<Row>,
     other_rows: Vec<Row>,
-    /// Marks on tasks that another takes the place of: written when the store has taken the other.
+    /// Marks on tasks that another takes the place of, when the store has taken the other; refusals that are large.
     last_rows: Vec<Row>,
-    /// What counts only with its mark, or with its payload: written when those are on record. Else an owner who cannot read
+    /// Marks of refusals, once those are on record; what counts only with its mark, or with its payload, once those are. Else an owner who cannot read
     /// the log, and sees no mark, would start a task although the answer on record says that it is cancelled, replaced or
     /// moved.
     after_marks: Vec<Row>,

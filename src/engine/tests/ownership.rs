@@ -130,6 +130,18 @@ fn who_was_bumped_between_its_last_look_and_its_release_finds_it_out() {
 }
 
 #[test]
+fn an_owner_that_was_bumped_twice_between_two_looks_lets_go_all_the_same() {
+    let mut rig = running_on();
+    rig.schedule("q", "a", 0);
+    rig.give(Input::Revoked);
+    bumped_by_another(&mut rig, Epoch(1));
+    bumped_by_another(&mut rig, Epoch(3));
+    let before = rig.owner.clone();
+    rig.run(100);
+    assert_eq!((rig.engine.is_released(), rig.broken_off.len(), &rig.owner), (true, 0, &before));
+}
+
+#[test]
 fn an_owner_with_its_assignment_is_fenced_by_anothers_epoch() {
     let mut rig = running_on();
     bumped_by_another(&mut rig, Epoch(1));
