@@ -168,16 +168,8 @@ pub(super) struct Ownership {
     retries: u32,
     /// Until when the other of a hand-over is looked for at short intervals.
     looks_until: Boot,
-    /// Who has bumped since, as it was read: its row is the one to be changed.
-    follower: Option<Follower>,
-}
-
-/// The next owner, who waits for this one to let go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Follower {
-    owner: OwnerUuid,
-    /// It has let go itself within its wait.
-    is_gone: bool,
+    /// How this one lets go in the row of who has bumped since, and waits for it.
+    for_follower: Option<Release>,
 }
 
 /// Time between two looks at the owner row while the other of a hand-over is looked for, in milliseconds.
@@ -206,7 +198,7 @@ impl Ownership {
             next_call: None,
             retries: 0,
             looks_until: Boot(0),
-            follower: None,
+            for_follower: None,
         }
     }
 
@@ -264,7 +256,7 @@ impl Ownership {
                 self.phase = Phase::Reading;
                 self.next_call = Some(now);
                 self.looks_until = Boot(0);
-                self.follower = None;
+                self.for_follower = None;
                 false
             }
             Phase::Owned => {
@@ -398,10 +390,8 @@ impl Ownership {
 
     /// Changes one's own row, or that of who has bumped since: that one waits no longer.
     fn release_effect(&self, now: Boot, until: Option<Boot>) -> Effect {
-        if let Some(follower) = self.follower {
-            let epoch = Epoch(self.epoch.0 + 1);
-            let released = if follower.is_gone { epoch } else { self.epoch };
-            return Effect::Release(Release { released, epoch, owner: follower.owner, wait_ms: 0 });
+        if let Some(release) = self.for_follower {
+            return Effect::Release(release);
         }
         let rest_ms = until.map_or(0, |until| until.ms_since(now));
         let wait_ms = if planted!(ReleaseWhileWaiting) { 0 } else { rest_ms };
@@ -543,8 +533,9 @@ impl Ownership {
     fn is_followed_by(&mut self, row: &OwnerRow) -> bool {
         let follows = row.epoch.0 == self.epoch.0 + 1;
         if follows {
-            let is_gone = row.released_epoch == row.epoch;
-            self.follower = Some(Follower { owner: row.owner, is_gone });
+            // It may have let go itself, within its wait.
+            let released = row.released_epoch.max(self.epoch);
+            self.for_follower = Some(Release { released, epoch: row.epoch, owner: row.owner, wait_ms: 0 });
         }
         follows
     }
@@ -570,7 +561,7 @@ impl Ownership {
         if applied.is_err() && self.retries < 5 {
             return self.retry(now);
         }
-        if applied == Ok(false) && until.is_none() && self.follower.is_none() {
+        if applied == Ok(false) && until.is_none() && self.for_follower.is_none() {
             self.phase = Phase::Seeking;
             self.next_call = Some(now);
             return Turn::Nothing;

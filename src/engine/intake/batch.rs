@@ -47,9 +47,9 @@ pub(super) struct Batch {
     other_rows: Vec<Row>,
     /// Marks on tasks that another takes the place of, when the store has taken the other; refusals that are large.
     last_rows: Vec<Row>,
-    /// Marks of refusals, once those are on record; what counts only with its mark, or with its payload, once those are. Else an owner who cannot read
-    /// the log, and sees no mark, would start a task although the answer on record says that it is cancelled, replaced or
-    /// moved.
+    /// Marks of refusals, once those are on record; what counts only with its mark, or with its payload, once those are.
+    /// Else an owner who cannot read the log, and sees no mark, would start a task although the answer on record says that
+    /// it is cancelled, replaced or moved.
     after_marks: Vec<Row>,
     lifted: bool,
     groups: Option<VecDeque<Vec<Row>>>,

@@ -70,7 +70,7 @@ fn a_shard_that_comes_back_while_it_runs_on_is_not_let_go() {
     assert_eq!((rig.called(), rig.owner.epoch.0), (vec!["a"], 2), "under the epoch it had");
 }
 
-/// Another bumps the row of an engine that runs on: as `released` says of the one before, and of itself.
+/// Another bumps the row of an engine that runs on; `released_epoch` is what the row says then.
 fn bumped_by_another(rig: &mut Rig, released_epoch: Epoch) {
     let epoch = Epoch(rig.owner.epoch.0 + 1);
     rig.owner = OwnerRow { epoch, owner: 3 << 64, released_epoch, wait_ms: 6_000, ..rig.owner.clone() };
