@@ -124,20 +124,18 @@ pub async fn read(options: &Options, names: &[String]) -> Result<Facts, Error> {
 /// # Errors
 /// [`Error::Unavailable`] when the group's coordinator does not answer; [`Error::Refused`] without the right to ask.
 pub async fn group_rights(options: &Options) -> Result<Option<BTreeSet<Right>>, Error> {
-    let (client, group) = (reached(options).await?, options.group.clone());
-    let asking = tokio::task::spawn_blocking(move || {
-        let deadline = Instant::now() + ADMIN_TIMEOUT;
-        loop {
-            match raw::group_rights(client.inner(), &group, ASK_TIMEOUT) {
-                Ok(rights) => return Ok(rights),
-                Err(code @ Code::GroupAuthorizationFailed) => return Err(Error::Refused(code.to_string())),
-                // The first question after the cluster was made is what makes brokers create the topic of groups.
-                Err(_) if Instant::now() < deadline => std::thread::sleep(ASK_AGAIN),
-                Err(code) => return Err(Error::Unavailable(format!("group {group}: {code}"))),
-            }
+    let deadline = Instant::now() + ADMIN_TIMEOUT;
+    loop {
+        let (client, group) = (reached(options).await?, options.group.clone());
+        let asking = tokio::task::spawn_blocking(move || raw::group_rights(client, &group, ASK_TIMEOUT));
+        match asking.await.map_err(|error| Error::Unavailable(error.to_string()))? {
+            Ok(rights) => return Ok(rights),
+            Err(code @ Code::GroupAuthorizationFailed) => return Err(Error::Refused(code.to_string())),
+            // The first question after the cluster was made is what makes brokers create the topic of groups.
+            Err(_) if Instant::now() < deadline => tokio::time::sleep(ASK_AGAIN).await,
+            Err(code) => return Err(Error::Unavailable(format!("group {}: {code}", options.group))),
         }
-    });
-    asking.await.map_err(|error| Error::Unavailable(error.to_string()))?
+    }
 }
 
 /// A client that has reached a broker: an administrative request that waits for one which refuses connections keeps threads

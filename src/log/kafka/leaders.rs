@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use rdkafka::admin::AdminClient;
-use rdkafka::config::FromClientConfigAndContext;
+use rdkafka::config::{ClientConfig, FromClientConfigAndContext};
 use tokio::sync::oneshot;
 
 use super::context::Plain;
@@ -56,11 +56,11 @@ impl Leaders {
     /// # Errors
     /// [`Error::Fatal`] when the settings are wrong.
     pub(super) fn start(options: &Options) -> Result<Leaders, Error> {
-        let client = AdminClient::from_config_and_context(&options.admin_config(), Plain::default())
-            .map_err(error::creation)?;
+        let config = options.admin_config();
         let (requests, waiting) = sync_channel(WAITING_MAX);
         let asking = Asking {
-            client,
+            client: client(&config)?,
+            config,
             topic: Topic::Schedule.name(&options.prefix),
             group: options.group.clone(),
             recall: Recall::new(&options.brokers),
@@ -93,6 +93,10 @@ impl Leaders {
     }
 }
 
+fn client(config: &ClientConfig) -> Result<AdminClient<Plain>, Error> {
+    AdminClient::from_config_and_context(config, Plain::default()).map_err(error::creation)
+}
+
 fn closed() -> Error {
     Error::Unavailable("the client is closed".into())
 }
@@ -100,6 +104,8 @@ fn closed() -> Error {
 /// What the thread asks with.
 struct Asking {
     client: AdminClient<Plain>,
+    /// For one more client, where a question ends its client.
+    config: ClientConfig,
     topic: String,
     group: String,
     recall: Recall,
@@ -153,8 +159,8 @@ impl Asking {
 
     fn stranded(&self) -> Stranded {
         let shards = self.reach()?;
-        let timeout = Duration::from_millis(ASK_MS);
-        let had = raw::shared_out(self.client.inner(), &self.group, &self.topic, timeout);
+        let client = client(&self.config).map_err(|error| error.to_string())?;
+        let had = raw::shared_out(client, &self.group, &self.topic, Duration::from_millis(ASK_MS));
         let had = had.map_err(|code| code.to_string())?;
         Ok(had.map(|had| {
             shards.into_iter().filter(|shard| !had.contains(&member::partition_of(*shard))).collect()

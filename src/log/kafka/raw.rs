@@ -1,9 +1,9 @@
 //! The calls of librdkafka that its safe wrapper lacks: the only unsafe code of the crate.
 //!
-//! What partitions hold and who their topic is, asked of the leaders ([`offsets`]); who has which partition, asked of the
-//! group's coordinator ([`group`]); racks, replicas and rights ([`describe`]); log lines that nobody polls for ([`overhear`]); brokers added to a client; whether a record
-//! that failed was ever sent; and the headers of a record, whose names the wrapper takes for UTF-8 and panics when they are
-//! not. Every pointer handed out by librdkafka is read before what owns it is destroyed, and never kept.
+//! What partitions hold and who their topic is, asked of the leaders ([`offsets`]); who has which partition and the
+//! rights on a group, asked of its coordinator ([`group`]); racks, replicas and rights ([`describe`]); log lines that nobody
+//! polls for ([`overhear`]); brokers added to a client; whether a record that failed was ever sent; and the headers of a
+//! record, whose names the wrapper takes for UTF-8 and panics when they are not. Every pointer handed out by librdkafka is read before what owns it is destroyed, and never kept.
 
 mod describe;
 mod group;
@@ -21,8 +21,8 @@ use rdkafka::message::{BorrowedHeaders, BorrowedMessage};
 
 use crate::log::Header;
 
-pub(super) use self::describe::{cluster, group_rights, topics};
-pub(super) use self::group::{generation, shared_out};
+pub(super) use self::describe::{cluster, topics};
+pub(super) use self::group::{generation, group_rights, shared_out};
 pub(super) use self::offsets::{Offsets, Upto, offsets, wake_leaders};
 pub(super) use self::overheard::overhear;
 

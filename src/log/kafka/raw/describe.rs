@@ -1,5 +1,5 @@
-//! Brokers with their racks, the replicas of topics, and the rights that a client has (DescribeCluster, DescribeTopics,
-//! DescribeConsumerGroups). None of it wants a right besides Describe on what is asked about.
+//! Brokers with their racks, the replicas of topics, and the rights that a client has (DescribeCluster, DescribeTopics).
+//! None of it wants a right besides Describe on what is asked about.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, CString, c_char};
@@ -64,37 +64,6 @@ pub(in crate::log::kafka) fn topics<C: ClientContext>(
         let mut count = 0;
         let topics = rd::rd_kafka_DescribeTopics_result_topics(result, &mut count);
         Ok((0..count).filter_map(|n| topic(*topics.add(n))).collect())
-    }
-}
-
-/// The rights on a group; nothing when the broker does not tell. Blocks, at most for `timeout` and half a second.
-pub(in crate::log::kafka) fn group_rights<C: ClientContext>(
-    client: &Client<C>,
-    group: &str,
-    timeout: Duration,
-) -> Result<Option<BTreeSet<Right>>, RDKafkaErrorCode> {
-    let group = CString::new(group).map_err(|_| RDKafkaErrorCode::InvalidGroupId)?;
-    let mut names = [group.as_ptr()];
-    let api = rd::rd_kafka_admin_op_t::RD_KAFKA_ADMIN_OP_DESCRIBECONSUMERGROUPS;
-    // SAFETY: the names live until after the call, which copies them; client, options and queue outlive it.
-    let event = ask(client, api, timeout, |asking, queue| unsafe {
-        let (names, count) = (names.as_mut_ptr(), names.len());
-        rd::rd_kafka_DescribeConsumerGroups(asking.client, names, count, asking.options, queue.0);
-    })?;
-    // SAFETY: the description and its rights belong to the event, which is alive.
-    unsafe {
-        let result = rd::rd_kafka_event_DescribeConsumerGroups_result(event.0);
-        if result.is_null() {
-            return Err(RDKafkaErrorCode::Fail);
-        }
-        let mut count = 0;
-        let groups = rd::rd_kafka_DescribeConsumerGroups_result_groups(result, &mut count);
-        if count != 1 {
-            return Err(RDKafkaErrorCode::Fail);
-        }
-        check(rd::rd_kafka_ConsumerGroupDescription_error(*groups))?;
-        let list = rd::rd_kafka_ConsumerGroupDescription_authorized_operations(*groups, &mut count);
-        Ok(rights(list, count))
     }
 }
 
@@ -170,7 +139,10 @@ unsafe fn partition(found: *const rd::rd_kafka_TopicPartitionInfo_t) -> Partitio
 
 /// # Safety
 /// The list is null, or has so many elements and is alive.
-unsafe fn rights(list: *const rd::rd_kafka_AclOperation_t, count: usize) -> Option<BTreeSet<Right>> {
+pub(super) unsafe fn rights(
+    list: *const rd::rd_kafka_AclOperation_t,
+    count: usize,
+) -> Option<BTreeSet<Right>> {
     use rd::rd_kafka_AclOperation_t as Operation;
     if list.is_null() {
         return None;

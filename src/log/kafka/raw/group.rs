@@ -1,14 +1,20 @@
-//! A client's group: whether it is in it, and who has which partition (DescribeConsumerGroups).
+//! A client's group: whether it is in it, who has which partition, and the rights on it (DescribeConsumerGroups).
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
 use std::time::Duration;
 
+use rdkafka::admin::AdminClient;
 use rdkafka::bindings as rd;
 use rdkafka::client::{Client, ClientContext};
 use rdkafka::types::RDKafkaErrorCode;
 
-use super::queue::{Asking, Event, Queue, check};
+use super::super::facts::Right;
+use super::describe::rights;
+use super::queue::{Asking, Queue, check};
+
+/// Longest time that librdkafka gives a request, in milliseconds: longer than anybody waits here.
+const NEVER_MS: i32 = 3_600_000;
 
 /// The generation of its group that a client is a member of, as far as it knows.
 pub(in crate::log::kafka) fn generation<C: ClientContext>(client: &Client<C>) -> Option<i32> {
@@ -27,59 +33,78 @@ pub(in crate::log::kafka) fn generation<C: ClientContext>(client: &Client<C>) ->
 }
 
 /// The partitions of a topic that the members of a group have, when the group is between two rebalances; nothing while it
-/// is in one. Blocks, at most for `timeout` and half a second.
+/// is in one. Blocks, at most for `timeout` and until the client has ended.
 pub(in crate::log::kafka) fn shared_out<C: ClientContext>(
-    client: &Client<C>,
+    client: AdminClient<C>,
     group: &str,
     topic: &str,
     timeout: Duration,
 ) -> Result<Option<BTreeSet<i32>>, RDKafkaErrorCode> {
+    // SAFETY: the description and what it points to are alive while they are read.
+    describe(client, group, timeout, |found| unsafe {
+        let stable = rd::rd_kafka_consumer_group_state_t::RD_KAFKA_CONSUMER_GROUP_STATE_STABLE;
+        if rd::rd_kafka_ConsumerGroupDescription_state(found) != stable {
+            return None;
+        }
+        let members = rd::rd_kafka_ConsumerGroupDescription_member_count(found);
+        let each = (0..members).map(|n| rd::rd_kafka_ConsumerGroupDescription_member(found, n));
+        Some(each.flat_map(|member| partitions_of(member, topic)).collect())
+    })
+}
+
+/// The rights on a group; nothing when the broker does not tell. Blocks, at most for `timeout` and until the client has
+/// ended.
+pub(in crate::log::kafka) fn group_rights<C: ClientContext>(
+    client: AdminClient<C>,
+    group: &str,
+    timeout: Duration,
+) -> Result<Option<BTreeSet<Right>>, RDKafkaErrorCode> {
+    // SAFETY: the description and its rights are alive while they are read.
+    describe(client, group, timeout, |found| unsafe {
+        let mut count = 0;
+        let list = rd::rd_kafka_ConsumerGroupDescription_authorized_operations(found, &mut count);
+        rights(list, count)
+    })
+}
+
+/// Asks a group's coordinator about it. The client ends with the question.
+///
+/// librdkafka goes on with a coordinator's request that has timed out: it is sent when the coordinator is there again, its
+/// state is given back twice, and an assertion ends the process (librdkafka's issue 4605, open at 2.12). So none times out
+/// here: who waits gives up, and the request ends with its client.
+fn describe<C: ClientContext, T>(
+    client: AdminClient<C>,
+    group: &str,
+    timeout: Duration,
+    read: impl FnOnce(*const rd::rd_kafka_ConsumerGroupDescription_t) -> T,
+) -> Result<T, RDKafkaErrorCode> {
     let group = CString::new(group).map_err(|_| RDKafkaErrorCode::InvalidGroupId)?;
-    let queue = Queue::new(client.native_ptr());
+    let native = client.inner().native_ptr();
+    let queue = Queue::new(native);
     let api = rd::rd_kafka_admin_op_t::RD_KAFKA_ADMIN_OP_DESCRIBECONSUMERGROUPS;
-    let asking =
-        Asking::new(client.native_ptr(), api, 0, i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX));
+    let asking = Asking::new(native, api, 0, NEVER_MS);
+    asking.with_rights();
     let mut names = [group.as_ptr()];
     // SAFETY: the names live until after the call, which copies them; client, options and queue outlive it.
     unsafe {
-        rd::rd_kafka_DescribeConsumerGroups(
-            asking.client,
-            names.as_mut_ptr(),
-            names.len(),
-            asking.options,
-            queue.0,
-        );
+        let (names, count) = (names.as_mut_ptr(), names.len());
+        rd::rd_kafka_DescribeConsumerGroups(asking.client, names, count, asking.options, queue.0);
     }
-    match queue.poll(timeout + Duration::from_millis(500)) {
-        Some(event) => event.shared_out(topic),
-        None => Err(RDKafkaErrorCode::OperationTimedOut),
-    }
-}
-
-impl Event {
-    /// The partitions of an answer to DescribeConsumerGroups about one group.
-    fn shared_out(&self, topic: &str) -> Result<Option<BTreeSet<i32>>, RDKafkaErrorCode> {
-        self.check()?;
-        // SAFETY: the descriptions and what they point to belong to the event, which is alive.
-        unsafe {
-            let result = rd::rd_kafka_event_DescribeConsumerGroups_result(self.0);
-            let mut count = 0;
-            if result.is_null() {
-                return Err(RDKafkaErrorCode::Fail);
-            }
-            let groups = rd::rd_kafka_DescribeConsumerGroups_result_groups(result, &mut count);
-            if count != 1 {
-                return Err(RDKafkaErrorCode::Fail);
-            }
-            check(rd::rd_kafka_ConsumerGroupDescription_error(*groups))?;
-            let stable = rd::rd_kafka_consumer_group_state_t::RD_KAFKA_CONSUMER_GROUP_STATE_STABLE;
-            if rd::rd_kafka_ConsumerGroupDescription_state(*groups) != stable {
-                return Ok(None);
-            }
-            let members = rd::rd_kafka_ConsumerGroupDescription_member_count(*groups);
-            let each = (0..members).map(|n| rd::rd_kafka_ConsumerGroupDescription_member(*groups, n));
-            Ok(Some(each.flat_map(|member| partitions_of(member, topic)).collect()))
+    let event = queue.poll(timeout).ok_or(RDKafkaErrorCode::OperationTimedOut)?;
+    event.check()?;
+    // SAFETY: the description belongs to the event, which is alive and ends before the client does.
+    unsafe {
+        let result = rd::rd_kafka_event_DescribeConsumerGroups_result(event.0);
+        if result.is_null() {
+            return Err(RDKafkaErrorCode::Fail);
         }
+        let mut count = 0;
+        let groups = rd::rd_kafka_DescribeConsumerGroups_result_groups(result, &mut count);
+        if count != 1 {
+            return Err(RDKafkaErrorCode::Fail);
+        }
+        check(rd::rd_kafka_ConsumerGroupDescription_error(*groups))?;
+        Ok(read(*groups))
     }
 }
 
@@ -106,3 +131,6 @@ unsafe fn partitions_of(member: *const rd::rd_kafka_MemberDescription_t, topic: 
             .collect()
     }
 }
+
+#[cfg(test)]
+mod tests;
