@@ -218,4 +218,15 @@ impl LeaveCause {
             LeaveCause::StoreSilent => "the store does not answer",
         }
     }
+
+    /// What an operator can do about it.
+    pub fn advice(self) -> &'static str {
+        match self {
+            LeaveCause::Fenced => {
+                "none, unless it comes again and again: another instance may have the same kafka.group_instance, \
+                 give each instance its own"
+            }
+            LeaveCause::StoreSilent => "see whether a quorum of the store's nodes is up: dueline doctor",
+        }
+    }
 }

@@ -4,7 +4,7 @@
 //! ```text
 //!   gates known ──► not drained ──► in the group ──drained──► away ──undone──► in the group
 //!        ▲                               │
-//!        └─the store answers, after 2 s─ away ◄──an engine asks
+//!        └the store answers, after 2 s─ away ◄──an engine asks
 //! ```
 //!
 //! An engine asks when another owns a shard of ours, and when a shard hears nothing of its owner row. Nobody is served by a
@@ -23,8 +23,11 @@ use crate::model::{DrainPlace, Operation, Shard};
 
 use super::Service;
 
-/// Time out of the group, at least, when an engine asked for it.
-const AWAY: Duration = Duration::from_secs(2);
+/// Time out of the group, at least, when an engine asked for it: twice as long each time that another owned a shard again, up to
+/// the second. Two members under one id would else take turns without end, in each of which their shards change hands.
+const AWAY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(30));
+/// Who was in the group for so long begins with the first again.
+const LASTED: Duration = Duration::from_secs(60);
 /// Time between two questions to a store that does not answer.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
@@ -35,7 +38,7 @@ pub(crate) type Drained = Option<(DrainPlace, Operation)>;
 pub(super) async fn keep(service: Service, mut asked: mpsc::Receiver<LeaveCause>) {
     service.shared.gates.known().await;
     let mut drained = service.shared.gates.drained();
-    let mut has_left = false;
+    let (mut has_left, mut away) = (false, AWAY.0 / 2);
     loop {
         has_left |= stay_away_while_drained(&service, &mut drained).await;
         if has_left {
@@ -45,10 +48,15 @@ pub(super) async fn keep(service: Service, mut asked: mpsc::Receiver<LeaveCause>
         if !service.shared.stopping.load(Ordering::SeqCst) {
             service.shared.consumer.join();
         }
+        let joined = tokio::time::Instant::now();
         has_left = tokio::select! {
             () = until(&mut drained, Option::is_some) => false,
             cause = asked.recv() => match cause {
-                Some(cause) => step_aside(&service, cause).await,
+                Some(cause) => {
+                    let again = cause == LeaveCause::Fenced && joined.elapsed() < LASTED;
+                    away = if again { AWAY.1.min(away * 2) } else { AWAY.0 };
+                    step_aside(&service, cause, away).await
+                }
                 None => return,
             },
         };
@@ -80,15 +88,16 @@ async fn until(drained: &mut watch::Receiver<Drained>, holds: fn(&Drained) -> bo
 
 /// Out of the group until the store answers and the drains are known anew, and for a moment at least: it may have been drained
 /// while it could not hear of it. Whether it left.
-async fn step_aside(service: &Service, cause: LeaveCause) -> bool {
+async fn step_aside(service: &Service, cause: LeaveCause, away: Duration) -> bool {
     let shards = service.shards();
     if cause == LeaveCause::StoreSilent && store_answers(service, &shards).await {
         tracing::warn!("the store answers for some shards only: the instance stays in the group");
         return false;
     }
-    tracing::warn!(cause = cause.words(), "leaving the group: joining again when the store answers");
+    let (cause, advice, away_ms) = (cause.words(), cause.advice(), away.as_millis());
+    tracing::warn!(cause, advice, away_ms, "leaving the group: joining again when the store answers");
     service.shared.consumer.leave();
-    tokio::time::sleep(AWAY).await;
+    tokio::time::sleep(away).await;
     while !store_answers(service, &shards).await {
         tokio::time::sleep(ASK_EVERY).await;
     }
