@@ -111,7 +111,7 @@ fn lose_a_data_centre(tally: &mut Tally) -> Result<()> {
     }
     let programs = std::env::current_exe().context("the path of this program")?;
     let out = workspace::root()?.join("target/chaos/dc-loss-smoke");
-    let status = Command::new(programs.with_file_name("chaos"))
+    let ended = Command::new(programs.with_file_name("chaos"))
         .args(["run", "dc-loss", "--servers", "cluster", "--seed", "1", "--minutes", "1", "--rate", "20"])
         // Whoever runs the tests may do other things meanwhile: promises are judged, figures are told.
         .arg("--untimed")
@@ -120,13 +120,17 @@ fn lose_a_data_centre(tally: &mut Tally) -> Result<()> {
         .arg("--out")
         .arg(&out)
         .stdin(Stdio::null())
-        .status()
+        .stderr(Stdio::inherit())
+        .output()
         .context("running chaos")?;
-    match status.success() {
+    let told = String::from_utf8_lossy(&ended.stdout);
+    say::line(told.trim_end());
+    match ended.status.success() {
         true => tally.passed += 1,
         false => {
             tally.failed += 1;
-            tally.failures.push(format!("the loss of a data centre: see {}", out.display()));
+            // Told again at the end, where whoever reads only that finds it.
+            tally.failures.push(format!("the loss of a data centre ({}): {}", ended.status, told.trim_end()));
             tally.succeeded = false;
         }
     }
