@@ -31,6 +31,8 @@ pub(super) struct Commit {
     target: Option<u64>,
     /// How many records were not applied yet when the target was set last.
     behind: u64,
+    /// When the log was asked for the first target.
+    target_asked_at: Boot,
     /// From then on the target stands.
     target_moves_until: Boot,
     /// Where the log ended when it was last asked.
@@ -251,10 +253,29 @@ impl Engine {
         below.max(self.commit.watermark())
     }
 
-    /// Asks for the log's end, anew, and holds starts until everything below it is applied.
+    /// Holds starts until everything below the log's end of now is applied.
     pub(super) fn begin_catch_up(&mut self) {
         self.catch_up_since = Some(self.now.boot);
+        self.ask_for_target();
+    }
+
+    /// As [`Self::begin_catch_up`], but the end that was asked for while the tasks were read will do if that is not long ago.
+    pub(super) fn catch_up_after_load(&mut self) {
+        let again_at = self.commit.target_asked_at.plus_ms(TARGET_READ_MS);
+        if again_at <= self.now.boot {
+            return self.begin_catch_up();
+        }
+        self.catch_up_since = Some(self.now.boot);
+        self.commit.end_read_at.get_or_insert(again_at);
+        if self.commit.target.is_some() {
+            self.begin_intake();
+        }
+    }
+
+    /// Asks for the log's end, anew.
+    pub(super) fn ask_for_target(&mut self) {
         self.commit.target = None;
+        self.commit.target_asked_at = self.now.boot;
         self.commit.end_asked = None;
         self.commit.end_read_at = Some(self.now.boot);
     }
@@ -284,9 +305,12 @@ impl Engine {
                 return;
             }
         };
-        let catches_up = self.stage == Stage::CatchingUp;
-        let again_ms = if catches_up { TARGET_READ_MS } else { END_READ_MS };
-        self.commit.end_read_at = Some(self.now.boot.plus_ms(again_ms));
+        let again_ms = match self.stage {
+            Stage::CatchingUp => Some(TARGET_READ_MS),
+            Stage::Running => Some(END_READ_MS),
+            Stage::Loading | Stage::Out | Stage::Stopped => None,
+        };
+        self.commit.end_read_at = again_ms.map(|ms| self.now.boot.plus_ms(ms));
         self.commit.log_end = Some(end.next);
         self.commit.log_first = Some(end.first);
         if let Some(broken) = self.broken_log(&asked, &end) {
@@ -303,7 +327,7 @@ impl Engine {
         if self.intake.oldest_unapplied().is_none() && end.next == self.commit.next_offset() {
             self.commit.quiet_until = self.commit.quiet_until.max(asked.at.plus_ms(-APPEND_SLACK_MS));
         }
-        if catches_up {
+        if self.stage != Stage::Running {
             self.set_target(end.next);
         }
         self.begin_intake();

@@ -145,9 +145,9 @@ impl Engine {
         self.seek();
     }
 
-    /// Whether what was applied before and may not be published is read again.
+    /// Whether what was applied before and may not be published is read again: tasks from the store, decisions from the log.
     pub(super) fn has_read_again(&self) -> bool {
-        self.intake.again.as_ref().is_some_and(Range::is_empty)
+        self.stage != Stage::Loading && self.intake.again.as_ref().is_some_and(Range::is_empty)
     }
 
     /// Up to where that was read again; `None` = reading has not begun.
@@ -186,7 +186,8 @@ impl Engine {
         self.intake.sought = false;
         self.intake.seeking = None;
         self.intake.fetching = None;
-        if matches!(self.stage, Stage::CatchingUp | Stage::Running) && self.commit.target().is_some() {
+        let has_begun = matches!(self.stage, Stage::Loading | Stage::CatchingUp | Stage::Running);
+        if has_begun && self.commit.target().is_some() {
             self.begin_intake();
         } else if self.stage == Stage::Running {
             self.begin_catch_up();
@@ -241,13 +242,16 @@ impl Engine {
         }
     }
 
-    /// Moves every batch on as far as it goes.
+    /// Moves every batch on as far as it goes; while the tasks are read, records are only fetched.
     pub(super) fn drive_intake(&mut self) {
-        if !matches!(self.stage, Stage::CatchingUp | Stage::Running) || !self.ownership.valid(self.now.boot) {
+        if matches!(self.stage, Stage::Out | Stage::Stopped) || !self.ownership.valid(self.now.boot) {
             return;
         }
         if self.intake.seek_at.is_some_and(|at| at <= self.now.boot) && self.intake.reading {
             self.seek();
+        }
+        if self.stage == Stage::Loading {
+            return self.fetch_more();
         }
         self.retry_batches();
         loop {

@@ -1,7 +1,8 @@
 //! Loading: from the durable watermark at a takeover, then ahead of now as time goes on.
 //!
 //! Nothing is read before the wait of the lease has ended. The first write of an epoch is its own progress row, a copy
-//! of the highest below; there is no intake and no start before it is acknowledged.
+//! of the highest below; nothing is decided and nothing starts before it is acknowledged. While the tasks are read the log
+//! is asked for its end, and the first records are fetched: between data centres each of these takes a while.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -69,6 +70,7 @@ impl Engine {
         self.outbox.open(progress.told, progress.next_offset);
         self.commit.open(Progress { epoch: self.epoch(), ..progress });
         self.write_progress();
+        self.ask_for_target();
     }
 
     pub(super) fn log_end_read(&mut self, ticket: u64, read: Result<LogEnd, Failure>) {
@@ -78,8 +80,8 @@ impl Engine {
                 self.trouble("log end read", &failure);
                 self.retry_load();
             }
-            (Stage::Out | Stage::Loading | Stage::Stopped, _) => {}
-            (Stage::CatchingUp | Stage::Running, read) => self.log_end_known(ticket, read),
+            (Stage::Out | Stage::Stopped, _) => {}
+            (Stage::Loading | Stage::CatchingUp | Stage::Running, read) => self.log_end_known(ticket, read),
         }
     }
 
@@ -191,7 +193,7 @@ impl Engine {
         }
         self.stage = Stage::CatchingUp;
         self.observe(Observation::Phase("catching_up", self.epoch()));
-        self.begin_catch_up();
+        self.catch_up_after_load();
     }
 
     /// Takes one task from its rows, unless it is finished, not visible yet, or known already.

@@ -93,3 +93,40 @@ fn a_shard_that_does_not_run_says_so() {
     assert_eq!(rig.engine.not_running(), Some(Explanation::ShardNotRunning("idle")));
     assert_eq!(Rig::running().engine.not_running(), None);
 }
+
+/// Another owner whose tasks are not read yet; the log has a task that is due, and the store too.
+fn loading() -> Rig {
+    let mut rig = Rig::running();
+    rig.no_slots = true;
+    rig.schedule("q", "a", 0);
+    rig.run(1_000);
+    (rig.no_slots, rig.held_slices) = (false, Some(Vec::new()));
+    rig.take_over(2);
+    assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "loading");
+    rig
+}
+
+#[test]
+fn the_first_records_are_fetched_while_tasks_are_read_and_decided_afterwards() {
+    let mut rig = loading();
+    rig.schedule("q", "b", 0);
+    assert_eq!((rig.engine.intake.backlog(), rig.decisions().len()), (1, 1));
+    rig.release_slices();
+    assert_eq!((rig.decisions().len(), rig.called()), (2, vec!["a"]));
+}
+
+#[test]
+fn a_load_that_took_long_is_followed_by_what_the_log_has_then() {
+    let mut rig = loading();
+    rig.fetch_to = rig.log.len();
+    rig.append("q", "a", crate::model::Verb::Cancel);
+    rig.run(1_000);
+    rig.release_slices();
+    rig.run(500);
+    assert!(rig.all_calls.is_empty(), "the cancel was accepted before the tasks were read");
+    rig.fetch_to = usize::MAX;
+    rig.append("q", "c", crate::model::Verb::Cancel);
+    rig.run(1_000);
+    assert!(rig.all_calls.is_empty(), "it is obeyed");
+    assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "running");
+}
