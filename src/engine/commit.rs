@@ -259,14 +259,14 @@ impl Engine {
         self.ask_for_target();
     }
 
-    /// As [`Self::begin_catch_up`], but the end that was asked for while the tasks were read will do if that is not long ago.
+    /// As [`Self::begin_catch_up`], but the end that was asked for while the tasks were read will do if that is not long ago:
+    /// then the one of now is waited for only while more has to be applied anyway.
     pub(super) fn catch_up_after_load(&mut self) {
-        let again_at = self.commit.target_asked_at.plus_ms(TARGET_READ_MS);
-        if again_at <= self.now.boot {
+        if self.commit.target_asked_at.plus_ms(TARGET_READ_MS) <= self.now.boot {
             return self.begin_catch_up();
         }
         self.catch_up_since = Some(self.now.boot);
-        self.commit.end_read_at.get_or_insert(again_at);
+        self.commit.end_read_at = Some(self.now.boot);
         if self.commit.target.is_some() {
             self.begin_intake();
         }

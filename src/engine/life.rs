@@ -139,12 +139,17 @@ impl Engine {
     }
 
     fn regained(&mut self, lapse_ms: u64) {
-        if lapse_ms > 1_000 && matches!(self.stage, Stage::CatchingUp | Stage::Running) {
+        let is_long = lapse_ms > 1_000;
+        if is_long && matches!(self.stage, Stage::CatchingUp | Stage::Running) {
             self.stage = Stage::CatchingUp;
             self.begin_catch_up();
-        } else {
-            self.end_gap();
+            return;
         }
+        // The boot clock may have stood still: an end that was asked for before may be older than it seems.
+        if is_long && self.stage == Stage::Loading && self.commit.is_open() {
+            self.ask_for_target();
+        }
+        self.end_gap();
     }
 
     /// Nothing starts any more; what was applied is written down, then the shard is released.

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use futures::future::select_ok;
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
 use crate::engine::LeaveCause;
 use crate::model::{DrainPlace, Operation, Shard};
@@ -25,8 +26,8 @@ use super::Service;
 
 /// Time out of the group, at least, when an engine asked for it: twice as long each time that another owned a shard again, up to
 /// the second. Two members under one id would else take turns without end, in each of which their shards change hands.
-const AWAY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(30));
-/// Who was in the group for so long begins with the first again.
+const AWAY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(10));
+/// Who was asked to join so long ago begins with the first again.
 const LASTED: Duration = Duration::from_secs(60);
 /// Time between two questions to a store that does not answer.
 const ASK_EVERY: Duration = Duration::from_secs(1);
@@ -38,7 +39,7 @@ pub(crate) type Drained = Option<(DrainPlace, Operation)>;
 pub(super) async fn keep(service: Service, mut asked: mpsc::Receiver<LeaveCause>) {
     service.shared.gates.known().await;
     let mut drained = service.shared.gates.drained();
-    let (mut has_left, mut away) = (false, AWAY.0 / 2);
+    let (mut has_left, mut away, mut joined) = (false, AWAY.0 / 2, Instant::now());
     loop {
         has_left |= stay_away_while_drained(&service, &mut drained).await;
         if has_left {
@@ -48,14 +49,18 @@ pub(super) async fn keep(service: Service, mut asked: mpsc::Receiver<LeaveCause>
         if !service.shared.stopping.load(Ordering::SeqCst) {
             service.shared.consumer.join();
         }
-        let joined = tokio::time::Instant::now();
+        if has_left {
+            joined = Instant::now();
+        }
         has_left = tokio::select! {
             () = until(&mut drained, Option::is_some) => false,
             cause = asked.recv() => match cause {
-                Some(cause) => {
-                    let again = cause == LeaveCause::Fenced && joined.elapsed() < LASTED;
-                    away = if again { AWAY.1.min(away * 2) } else { AWAY.0 };
-                    step_aside(&service, cause, away).await
+                Some(LeaveCause::StoreSilent) => {
+                    step_aside(&service, LeaveCause::StoreSilent, AWAY.0, &mut drained).await
+                }
+                Some(LeaveCause::Fenced) => {
+                    away = if joined.elapsed() < LASTED { AWAY.1.min(away * 2) } else { AWAY.0 };
+                    step_aside(&service, LeaveCause::Fenced, away, &mut drained).await
                 }
                 None => return,
             },
@@ -88,7 +93,12 @@ async fn until(drained: &mut watch::Receiver<Drained>, holds: fn(&Drained) -> bo
 
 /// Out of the group until the store answers and the drains are known anew, and for a moment at least: it may have been drained
 /// while it could not hear of it. Whether it left.
-async fn step_aside(service: &Service, cause: LeaveCause, away: Duration) -> bool {
+async fn step_aside(
+    service: &Service,
+    cause: LeaveCause,
+    away: Duration,
+    drained: &mut watch::Receiver<Drained>,
+) -> bool {
     let shards = service.shards();
     if cause == LeaveCause::StoreSilent && store_answers(service, &shards).await {
         tracing::warn!("the store answers for some shards only: the instance stays in the group");
@@ -97,12 +107,13 @@ async fn step_aside(service: &Service, cause: LeaveCause, away: Duration) -> boo
     let (cause, advice, away_ms) = (cause.words(), cause.advice(), away.as_millis());
     tracing::warn!(cause, advice, away_ms, "leaving the group: joining again when the store answers");
     service.shared.consumer.leave();
-    tokio::time::sleep(away).await;
+    // Drained, it is to say so without delay.
+    let _ = tokio::time::timeout(away, until(drained, Option::is_some)).await;
     while !store_answers(service, &shards).await {
         tokio::time::sleep(ASK_EVERY).await;
     }
     service.shared.gates.known_since(service.clock().now().boot).await;
-    tracing::info!("the store answers again");
+    tracing::info!("the store answers: joining the group again");
     true
 }
 

@@ -101,7 +101,7 @@ fn loading() -> Rig {
     rig.schedule("q", "a", 0);
     rig.run(1_000);
     (rig.no_slots, rig.held_slices) = (false, Some(Vec::new()));
-    rig.take_over(2);
+    rig.take_over_for(2, 6_200);
     assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "loading");
     rig
 }
@@ -129,4 +129,19 @@ fn a_load_that_took_long_is_followed_by_what_the_log_has_then() {
     rig.run(1_000);
     assert!(rig.all_calls.is_empty(), "it is obeyed");
     assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "running");
+}
+
+#[test]
+fn an_end_asked_for_before_the_clock_jumped_is_asked_for_again() {
+    let mut rig = loading();
+    rig.fetch_to = rig.log.len();
+    rig.append("q", "a", crate::model::Verb::Cancel);
+    rig.give(Input::ClockJumped);
+    rig.release_slices();
+    rig.run(500);
+    assert!(rig.all_calls.is_empty(), "the boot clock may have stood still while the cancel was accepted");
+    rig.fetch_to = usize::MAX;
+    rig.append("q", "c", crate::model::Verb::Cancel);
+    rig.run(1_000);
+    assert!(rig.all_calls.is_empty(), "it is obeyed");
 }

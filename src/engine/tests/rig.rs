@@ -164,6 +164,11 @@ impl Rig {
 
     /// The owner is gone, without a word; another takes over its store.
     pub(super) fn take_over(&mut self, owner: OwnerUuid) {
+        self.take_over_for(owner, 7_000);
+    }
+
+    /// The same, and so long is let pass, in milliseconds; 6,000 are the lease.
+    pub(super) fn take_over_for(&mut self, owner: OwnerUuid, ms: u64) {
         self.engine = Engine::new(self.options.clone());
         self.calls.clear();
         self.fetch = None;
@@ -172,7 +177,7 @@ impl Rig {
             ..crate::engine::Budget::default()
         }));
         self.assign(owner);
-        self.run(7_000);
+        self.run(ms);
     }
 
     pub(super) fn give(&mut self, input: Input) {

@@ -1,8 +1,8 @@
-//! Asks the partitions' leaders what they hold, and the group's coordinator who has them, on a thread of its own: such
-//! calls block.
+//! Asks the partitions' leaders what they hold, on a thread of its own: such calls block. Requests that have come in
+//! meanwhile are asked in one go. A request is answered within [`REACH_MS`], [`ASK_MS`] and half a second.
 //!
-//! Requests that have come in meanwhile are asked in one go. A request is answered within [`REACH_MS`], [`ASK_MS`] and
-//! half a second.
+//! The group's coordinator is asked who has the partitions, seldom, with a client that ends with the question
+//! (`raw/group.rs`), which may take: on one more thread, so that nobody waits for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -43,33 +43,35 @@ pub(super) type Stranded = Result<Option<BTreeSet<Shard>>, String>;
 enum Request {
     End(Shard, oneshot::Sender<Result<End, Error>>),
     Check(Positions, Arc<Shared>),
-    Stranded(Arc<Shared>),
 }
 
 /// The asking side; its thread ends when the last one is dropped.
 #[derive(Clone)]
 pub(super) struct Leaders {
     requests: SyncSender<Request>,
+    group: Arc<Group>,
 }
 
 impl Leaders {
     /// # Errors
     /// [`Error::Fatal`] when the settings are wrong.
     pub(super) fn start(options: &Options) -> Result<Leaders, Error> {
-        let config = options.admin_config();
         let (requests, waiting) = sync_channel(WAITING_MAX);
+        let topic = Topic::Schedule.name(&options.prefix);
         let asking = Asking {
-            client: client(&config)?,
-            config,
-            topic: Topic::Schedule.name(&options.prefix),
-            group: options.group.clone(),
+            client: client(&options.admin_config())?,
+            topic: topic.clone(),
             recall: Recall::new(&options.brokers),
         };
+        let mut config = options.admin_config();
+        // Its end would wait for them.
+        config.set("enable.metrics.push", "false");
+        let group = Arc::new(Group { config, topic, name: options.group.clone() });
         thread::Builder::new()
             .name("kafka-leaders".into())
             .spawn(move || asking.serve(&waiting))
             .map_err(|error| Error::Fatal(format!("no thread for Kafka's leaders: {error}")))?;
-        Ok(Leaders { requests })
+        Ok(Leaders { requests, group })
     }
 
     /// What a shard's partition holds.
@@ -89,7 +91,9 @@ impl Leaders {
 
     /// Asks which shards have no member; the answer comes as [`Command::Stranded`]. False when it cannot be asked now.
     pub(super) fn stranded(&self, shared: &Arc<Shared>) -> bool {
-        self.requests.try_send(Request::Stranded(shared.clone())).is_ok()
+        let (group, shared) = (self.group.clone(), shared.clone());
+        let asking = move || shared.order(Command::Stranded(group.stranded()));
+        thread::Builder::new().name("kafka-group".into()).spawn(asking).is_ok()
     }
 }
 
@@ -104,10 +108,7 @@ fn closed() -> Error {
 /// What the thread asks with.
 struct Asking {
     client: AdminClient<Plain>,
-    /// For one more client, where a question ends its client.
-    config: ClientConfig,
     topic: String,
-    group: String,
     recall: Recall,
 }
 
@@ -120,9 +121,6 @@ impl Asking {
                     Request::End(shard, answer) => ends.entry(shard).or_default().push(answer),
                     Request::Check(positions, shared) => {
                         shared.order(Command::Checked(self.check(&positions)));
-                    }
-                    Request::Stranded(shared) => {
-                        shared.order(Command::Stranded(self.stranded()));
                     }
                 }
             }
@@ -157,16 +155,6 @@ impl Asking {
         Ok(held.collect())
     }
 
-    fn stranded(&self) -> Stranded {
-        let shards = self.reach()?;
-        let client = client(&self.config).map_err(|error| error.to_string())?;
-        let had = raw::shared_out(client, &self.group, &self.topic, Duration::from_millis(ASK_MS));
-        let had = had.map_err(|code| code.to_string())?;
-        Ok(had.map(|had| {
-            shards.into_iter().filter(|shard| !had.contains(&member::partition_of(*shard))).collect()
-        }))
-    }
-
     fn ask(&self, shards: &[Shard], upto: Upto) -> Result<Offsets, String> {
         self.reach()?;
         let partitions: Vec<i32> = shards.iter().map(|shard| member::partition_of(*shard)).collect();
@@ -174,24 +162,44 @@ impl Asking {
             .map_err(|code| code.to_string())
     }
 
-    /// Waits until a broker is there; gives the shards of the topic.
-    fn reach(&self) -> Result<Vec<Shard>, String> {
-        let client = self.client.inner();
-        self.recall.serve(client);
+    /// Waits until a broker is there.
+    fn reach(&self) -> Result<(), String> {
+        self.recall.serve(self.client.inner());
         // An administrative request that waits for a broker which refuses connections keeps two threads of librdkafka
         // busy with connecting, without any backoff. A question for metadata waits in peace.
-        let reach = Duration::from_millis(REACH_MS);
-        let found = client.fetch_metadata(Some(&self.topic), reach);
-        // Read each time: nobody else does, and it would gather.
-        raw::overhear(client);
-        let found = found.map_err(|error| {
-            // Nobody polls this client for "all brokers are down".
-            self.recall.lost();
-            client.context().reason.explain(&error.to_string())
-        })?;
-        client.context().reason.clear();
-        let partitions = found.topics().iter().flat_map(|topic| topic.partitions());
-        Ok(partitions.filter_map(|partition| u32::try_from(partition.id()).ok()).map(Shard).collect())
+        let found = partitions(&self.client, &self.topic);
+        // Nobody polls this client for "all brokers are down".
+        found.map(drop).inspect_err(|_| self.recall.lost())
+    }
+}
+
+/// The numbers of a topic's partitions, asked of the first broker that is there.
+fn partitions(client: &AdminClient<Plain>, topic: &str) -> Result<Vec<i32>, String> {
+    let client = client.inner();
+    let found = client.fetch_metadata(Some(topic), Duration::from_millis(REACH_MS));
+    // Read each time: nobody else does, and it would gather.
+    raw::overhear(client);
+    let found = found.map_err(|error| client.context().reason.explain(&error.to_string()))?;
+    client.context().reason.clear();
+    let partitions = found.topics().iter().flat_map(|topic| topic.partitions());
+    Ok(partitions.map(|partition| partition.id()).collect())
+}
+
+/// Whom to ask who has which shard.
+struct Group {
+    config: ClientConfig,
+    topic: String,
+    name: String,
+}
+
+impl Group {
+    fn stranded(&self) -> Stranded {
+        let client = client(&self.config).map_err(|error| error.to_string())?;
+        let all = partitions(&client, &self.topic)?;
+        let had = raw::shared_out(client, &self.name, &self.topic, Duration::from_millis(ASK_MS));
+        let Some(had) = had.map_err(|code| code.to_string())? else { return Ok(None) };
+        let alone = all.into_iter().filter(|partition| !had.contains(partition));
+        Ok(Some(alone.filter_map(|partition| u32::try_from(partition).ok()).map(Shard).collect()))
     }
 }
 

@@ -71,7 +71,8 @@ pub(in crate::log::kafka) fn group_rights<C: ClientContext>(
 ///
 /// librdkafka goes on with a coordinator's request that has timed out: it is sent when the coordinator is there again, its
 /// state is given back twice, and an assertion ends the process (librdkafka's issue 4605, open at 2.12). So none times out
-/// here: who waits gives up, and the request ends with its client.
+/// here: who waits gives up, and the request ends with its client. (What an answered request leaves behind in librdkafka, about
+/// a kilobyte, goes when its time is up, or never.)
 fn describe<C: ClientContext, T>(
     client: AdminClient<C>,
     group: &str,
