@@ -6,11 +6,16 @@ use dueline::testing::history as plain;
 
 use crate::ledger::{Append, Asked, BASE, Call, Ledger, PlaceHistory, Reached};
 use crate::setup::Setup;
+use crate::workload::HANDLERS;
 
 /// What the simulation's clocks and memory allow.
 pub(crate) fn slack(setup: &Setup) -> Slack {
     let clocks_ms = 2 * setup.wall_skew_ms as i64 + 10;
-    Slack { clocks_ms, memory_short: setup.budget < 1_000, ..Slack::default() }
+    // All tasks of one handler may be late, and are caught up with at the declared rate.
+    let late = setup.chaos_ms / setup.produce_every_ms / HANDLERS;
+    let late_ms = setup.limits.catch_up.map_or(0, |a_second| late * 1_000 / a_second) as i64;
+    let delay_ms = Slack::default().delay_ms + late_ms;
+    Slack { clocks_ms, delay_ms, memory_short: setup.budget < 1_000, ..Slack::default() }
 }
 
 pub(crate) fn of(ledger: &Ledger) -> plain::History {
