@@ -267,9 +267,6 @@ impl Engine {
         }
         self.catch_up_since = Some(self.now.boot);
         self.commit.end_read_at = Some(self.now.boot);
-        if self.commit.target.is_some() {
-            self.begin_intake();
-        }
     }
 
     /// Asks for the log's end, anew.

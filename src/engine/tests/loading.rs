@@ -115,33 +115,40 @@ fn the_first_records_are_fetched_while_tasks_are_read_and_decided_afterwards() {
     assert_eq!((rig.decisions().len(), rig.called()), (2, vec!["a"]));
 }
 
-#[test]
-fn a_load_that_took_long_is_followed_by_what_the_log_has_then() {
+/// The same; the task is cancelled, and that is not fetched yet.
+fn loading_beside_a_cancel() -> Rig {
     let mut rig = loading();
     rig.fetch_to = rig.log.len();
     rig.append("q", "a", crate::model::Verb::Cancel);
-    rig.run(1_000);
-    rig.release_slices();
-    rig.run(500);
-    assert!(rig.all_calls.is_empty(), "the cancel was accepted before the tasks were read");
+    rig
+}
+
+/// The cancel is fetched.
+fn read_on(mut rig: Rig) -> Rig {
     rig.fetch_to = usize::MAX;
     rig.append("q", "c", crate::model::Verb::Cancel);
     rig.run(1_000);
     assert!(rig.all_calls.is_empty(), "it is obeyed");
+    rig
+}
+
+#[test]
+fn a_load_that_took_long_is_followed_by_what_the_log_has_then() {
+    let mut rig = loading_beside_a_cancel();
+    rig.run(1_000);
+    rig.release_slices();
+    rig.run(500);
+    assert!(rig.all_calls.is_empty(), "the cancel was accepted before the tasks were read");
+    rig = read_on(rig);
     assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "running");
 }
 
 #[test]
 fn an_end_asked_for_before_the_clock_jumped_is_asked_for_again() {
-    let mut rig = loading();
-    rig.fetch_to = rig.log.len();
-    rig.append("q", "a", crate::model::Verb::Cancel);
+    let mut rig = loading_beside_a_cancel();
     rig.give(Input::ClockJumped);
     rig.release_slices();
     rig.run(500);
     assert!(rig.all_calls.is_empty(), "the boot clock may have stood still while the cancel was accepted");
-    rig.fetch_to = usize::MAX;
-    rig.append("q", "c", crate::model::Verb::Cancel);
-    rig.run(1_000);
-    assert!(rig.all_calls.is_empty(), "it is obeyed");
+    read_on(rig);
 }

@@ -22,7 +22,7 @@ pub(in crate::log::kafka) fn cluster<C: ClientContext>(
 ) -> Result<(Option<String>, Vec<Broker>), RDKafkaErrorCode> {
     let api = rd::rd_kafka_admin_op_t::RD_KAFKA_ADMIN_OP_DESCRIBECLUSTER;
     // SAFETY: client, options and queue outlive the call.
-    let event = ask(client, api, timeout, |asking, queue| unsafe {
+    let event = ask(client, api, timeout, timeout + SLACK, |asking, queue| unsafe {
         rd::rd_kafka_DescribeCluster(asking.client, asking.options, queue.0);
     })?;
     // SAFETY: the nodes and their texts belong to the event, which is alive.
@@ -50,7 +50,7 @@ pub(in crate::log::kafka) fn topics<C: ClientContext>(
     let mut pointers: Vec<*const c_char> = names.iter().map(|name| name.as_ptr()).collect();
     let api = rd::rd_kafka_admin_op_t::RD_KAFKA_ADMIN_OP_DESCRIBETOPICS;
     // SAFETY: the names live until after the call, which copies them; client, options and queue outlive it.
-    let event = ask(client, api, timeout, |asking, queue| unsafe {
+    let event = ask(client, api, timeout, timeout + SLACK, |asking, queue| unsafe {
         let topics = rd::rd_kafka_TopicCollection_of_topic_names(pointers.as_mut_ptr(), pointers.len());
         rd::rd_kafka_DescribeTopics(asking.client, topics, asking.options, queue.0);
         rd::rd_kafka_TopicCollection_destroy(topics);
@@ -67,11 +67,12 @@ pub(in crate::log::kafka) fn topics<C: ClientContext>(
     }
 }
 
-/// Sends a request that also asks for the client's rights, and waits for its answer.
-fn ask<C: ClientContext>(
+/// Sends a request that also asks for the client's rights, and waits for its answer: so long, whatever its own timeout is.
+pub(super) fn ask<C: ClientContext>(
     client: &Client<C>,
     api: rd::rd_kafka_admin_op_t,
     timeout: Duration,
+    wait: Duration,
     send: impl FnOnce(&Asking, &Queue),
 ) -> Result<Event, RDKafkaErrorCode> {
     let queue = Queue::new(client.native_ptr());
@@ -79,7 +80,7 @@ fn ask<C: ClientContext>(
     let asking = Asking::new(client.native_ptr(), api, 0, timeout_ms);
     asking.with_rights();
     send(&asking, &queue);
-    let event = queue.poll(timeout + SLACK).ok_or(RDKafkaErrorCode::OperationTimedOut)?;
+    let event = queue.poll(wait).ok_or(RDKafkaErrorCode::OperationTimedOut)?;
     event.check()?;
     Ok(event)
 }

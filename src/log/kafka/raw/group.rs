@@ -10,11 +10,11 @@ use rdkafka::client::{Client, ClientContext};
 use rdkafka::types::RDKafkaErrorCode;
 
 use super::super::facts::Right;
-use super::describe::rights;
-use super::queue::{Asking, Queue, check};
+use super::describe::{ask, rights};
+use super::queue::check;
 
-/// Longest time that librdkafka gives a request, in milliseconds: longer than anybody waits here.
-const NEVER_MS: i32 = 3_600_000;
+/// Longest time that librdkafka gives a request: longer than anybody waits here.
+const NEVER: Duration = Duration::from_secs(3_600);
 
 /// The generation of its group that a client is a member of, as far as it knows.
 pub(in crate::log::kafka) fn generation<C: ClientContext>(client: &Client<C>) -> Option<i32> {
@@ -80,19 +80,13 @@ fn describe<C: ClientContext, T>(
     read: impl FnOnce(*const rd::rd_kafka_ConsumerGroupDescription_t) -> T,
 ) -> Result<T, RDKafkaErrorCode> {
     let group = CString::new(group).map_err(|_| RDKafkaErrorCode::InvalidGroupId)?;
-    let native = client.inner().native_ptr();
-    let queue = Queue::new(native);
-    let api = rd::rd_kafka_admin_op_t::RD_KAFKA_ADMIN_OP_DESCRIBECONSUMERGROUPS;
-    let asking = Asking::new(native, api, 0, NEVER_MS);
-    asking.with_rights();
     let mut names = [group.as_ptr()];
+    let api = rd::rd_kafka_admin_op_t::RD_KAFKA_ADMIN_OP_DESCRIBECONSUMERGROUPS;
     // SAFETY: the names live until after the call, which copies them; client, options and queue outlive it.
-    unsafe {
+    let event = ask(client.inner(), api, NEVER, timeout, |asking, queue| unsafe {
         let (names, count) = (names.as_mut_ptr(), names.len());
         rd::rd_kafka_DescribeConsumerGroups(asking.client, names, count, asking.options, queue.0);
-    }
-    let event = queue.poll(timeout).ok_or(RDKafkaErrorCode::OperationTimedOut)?;
-    event.check()?;
+    })?;
     // SAFETY: the description belongs to the event, which is alive and ends before the client does.
     unsafe {
         let result = rd::rd_kafka_event_DescribeConsumerGroups_result(event.0);

@@ -1,7 +1,6 @@
 //! A coordinator that is away while it is asked. The brokers are librdkafka's own stand-ins: a real one would have to be
 //! lost between two requests.
 
-use std::thread;
 use std::time::{Duration, Instant};
 
 use rdkafka::admin::AdminClient;
@@ -38,6 +37,4 @@ fn a_question_whose_coordinator_is_away_ends_with_its_client() {
         Err(RDKafkaErrorCode::OperationTimedOut),
         "the stand-in knows no such request, and says so"
     );
-    brokers.broker_down(1).expect("one that was there is away");
-    thread::sleep(TIMEOUT);
 }
