@@ -154,6 +154,9 @@ fn limit_of(policy: &crate::dispatch::Policy) -> engine::Limit {
 
 /// Time between heartbeat rows.
 const BEAT: Duration = Duration::from_secs(5);
+/// Time for shards on their way to this instance, before it leaves. Who runs a shard that this one turns down runs on for twice
+/// as long.
+const ARRIVE: Duration = Duration::from_secs(2);
 /// Time for letting go of all shards.
 const LET_GO: Duration = Duration::from_secs(6);
 /// Time for what is still on its way to topics.
@@ -252,13 +255,21 @@ impl Service {
         self.actors.lock().unwrap_or_else(PoisonError::into_inner).keys().copied().collect()
     }
 
-    /// The first half of a stop in order: leaves the group, so that others get the shards while they run on for a moment,
-    /// and lets go of them all. What is not let go after 6 s is left to its lease.
+    /// The first half of a stop in order: takes no shard any more, leaves the group, so that others get the shards while they
+    /// run on for a moment, and lets go of them all. What is not let go after 6 s is left to its lease.
     pub async fn let_go(&self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
-        self.shared.consumer.leave();
+        self.leave_group().await;
         self.tell_all(|| Input::Revoked);
         let _ = tokio::time::timeout(LET_GO, self.until_all(|engine| engine.is_released())).await;
+    }
+
+    /// Leaves the group, when the shards that come from others right now have arrived: several that leave one after the other
+    /// would else hand each other shards that nobody runs meanwhile.
+    async fn leave_group(&self) {
+        let arrived = self.until_all(|engine| !engine.is_taking_over());
+        let _ = tokio::time::timeout(ARRIVE, arrived).await;
+        self.shared.consumer.leave();
     }
 
     /// Stops in order: [`Service::let_go`], then [`Service::finish`].
@@ -305,6 +316,8 @@ impl Service {
         while let Some(change) = self.shared.consumer.assignment().await {
             tracing::debug!(?change, "assignment");
             match change {
+                // It is about to leave: who runs them now goes on until they are given to another.
+                Assignment::Assigned(_) if self.shared.stopping.load(Ordering::SeqCst) => {}
                 Assignment::Assigned(shards) => {
                     tracing::info!(shards = shards.len(), "shards assigned");
                     for shard in shards {

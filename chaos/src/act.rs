@@ -75,6 +75,7 @@ pub(crate) async fn all(stage: &mut Stage<'_>, plan: &Plan, ledger: &Path, done:
             Step::Drain { victim, for_ms, .. } => drains::drain(stage, victim, *for_ms).await?,
             Step::Evacuate { dc, for_ms, .. } => drains::evacuate(stage, dc, *for_ms).await?,
             Step::Restart { name, .. } => places::restart(stage, name).await?,
+            Step::Shrink { names, apart_ms, .. } => drains::shrink(stage, names, *apart_ms).await?,
             Step::Change { name, to, .. } => versions::change(stage, name, *to).await?,
             Step::FillDisk { name, for_ms, .. } => ways::fill_disk(stage, name, *for_ms).await?,
             Step::WipeNode { name, for_ms, .. } => ways::wipe_node(stage, name, *for_ms).await?,

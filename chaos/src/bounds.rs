@@ -18,7 +18,7 @@ const ALL_PERCENT: f64 = 100.0;
 const WAIT_MS_MAX: i64 = 15_000;
 /// Others run the shards of a lost data centre within this.
 const TAKEN_MS_MAX: i64 = 40_000;
-/// When a drain moves shards, none is without a running owner for longer.
+/// When a drain, or a stop in good order, moves shards, none is without a running owner for longer.
 const HAND_OVER_MS_MAX: i64 = 1_000;
 /// Lateness is what it was, so long after the loss.
 const CALM_AFTER_MS_MAX: i64 = 90_000;
@@ -54,7 +54,7 @@ pub(crate) fn of(scenario: Scenario, measured: &Measured<'_>) -> Vec<Bound> {
             all.extend(calm(measured));
             all
         }
-        Scenario::Drain | Scenario::Evacuate | Scenario::Upgrade => {
+        Scenario::Drain | Scenario::Evacuate | Scenario::Upgrade | Scenario::Grow => {
             let mut all = vec![accepted(measured.course, ALL_PERCENT)];
             all.extend(measured.hand_overs.iter().map(handed_over));
             all

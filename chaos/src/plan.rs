@@ -212,6 +212,12 @@ pub(crate) enum Step {
         name: String,
         rest_ms: i64,
     },
+    /// Instances asked to stop, one `apart_ms` after the other; when all have, started again at one time.
+    Shrink {
+        names: Vec<String>,
+        apart_ms: i64,
+        rest_ms: i64,
+    },
     /// An instance stopped in good order and started as another build.
     Change {
         name: String,
@@ -239,6 +245,7 @@ impl Step {
             | Step::Drain { rest_ms, .. }
             | Step::Evacuate { rest_ms, .. }
             | Step::Restart { rest_ms, .. }
+            | Step::Shrink { rest_ms, .. }
             | Step::Change { rest_ms, .. } => Some(*rest_ms),
             Step::Join { .. } | Step::Leave { .. } => None,
         }
@@ -295,6 +302,9 @@ impl fmt::Display for Step {
                 write!(f, "drain {dc}, lose all of it for {:.1} s, undrain it", s(for_ms))
             }
             Step::Restart { name, .. } => write!(f, "restart {name}"),
+            Step::Shrink { names, apart_ms, .. } => {
+                write!(f, "stop {}, {apart_ms} ms apart, and start them again", names.join(", "))
+            }
             Step::Change { name, to, .. } => write!(f, "restart {name} as the {to:?} build"),
             Step::LoseAll { tasks, due_ms, down_ms, .. } => write!(
                 f,

@@ -260,6 +260,13 @@ impl Engine {
         self.commit.next_offset()
     }
 
+    /// Whether the shard is on its way from another owner to this one. Who ran it may have let go by now: nobody else runs it
+    /// before the group has given it on.
+    pub fn is_taking_over(&self) -> bool {
+        let is_live = matches!(self.ownership.phase_word(), "bumping" | "waiting" | "owned");
+        is_live && self.ownership.assigned() && self.stage != Stage::Running
+    }
+
     /// Whether another instance may take the shard over at once; calls may still be under way.
     pub fn is_released(&self) -> bool {
         self.stage == Stage::Out && matches!(self.ownership.phase_word(), "idle" | "fenced")

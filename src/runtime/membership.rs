@@ -79,7 +79,7 @@ async fn stay_away_while_drained(service: &Service, drained: &mut watch::Receive
         "drained: this instance lets its shards go, and takes none until that is undone (dueline instance undrain)"
     );
     service.shared.metrics.drained(true);
-    service.shared.consumer.leave();
+    service.leave_group().await;
     until(drained, Option::is_none).await;
     service.shared.metrics.drained(false);
     tracing::info!(%place, "drained no more: joining the group");

@@ -1,8 +1,9 @@
-//! Instances drained before something is done to where they run, by the command line of the product, as a person would.
+//! Instances drained before something is done to where they run, by the command line of the product, as a person would; and
+//! several stopped at once, as a supervisor does that needs fewer.
 
 use anyhow::{Context as _, Result};
 
-use crate::clock::{self, until_wall, wall_ms};
+use crate::clock::{self, sleep_ms, until_wall, wall_ms};
 use crate::cluster;
 use crate::course::HandOver;
 use crate::say;
@@ -76,6 +77,29 @@ async fn fill(stage: &mut Stage<'_>, asked: &str, place: &[&str], what: &str) ->
     stage.dueline(asked, &[&["instance", "undrain"], place].concat()).await?;
     stage.until_all_run().await?;
     note(stage, what, before, begun);
+    Ok(())
+}
+
+/// Several are stopped before the group has given the shards of the first to others; then they come back together.
+pub(super) async fn shrink(stage: &mut Stage<'_>, names: &[String], apart_ms: i64) -> Result<()> {
+    let what = format!("{}, {apart_ms} ms apart,", names.join(", "));
+    // Some may have joined just now.
+    stage.until_all_run().await?;
+    let (before, from) = (stage.watch.hand_overs().len(), wall_ms());
+    for name in names {
+        stage.leave(name)?;
+        sleep_ms(apart_ms).await;
+    }
+    stage.until_all_left().await;
+    stage.until_all_run().await?;
+    note(stage, &format!("{what} stopped"), before, from);
+    let (before, back) = (stage.watch.hand_overs().len(), wall_ms());
+    for name in names {
+        stage.start(name).await?;
+    }
+    stage.until_all_run().await?;
+    note(stage, &format!("{what} started again"), before, back);
+    stage.fault(format!("{what} stopped and started again"), from);
     Ok(())
 }
 

@@ -47,7 +47,7 @@ pub(crate) enum Scenario {
     Handlers,
     /// an instance whose wall clock jumps ahead or back (Linux)
     ClockStep,
-    /// one instance to begin with; five join under load, one after the other
+    /// one instance to begin with; the others join under load, one after the other; then half of them leave and come back, at once
     Grow,
     /// instances drained and undrained in turn, by the command line
     Drain,

@@ -142,16 +142,23 @@ fn ten_minutes_of_a_mix_have_many_faults_of_many_kinds() {
 }
 
 #[test]
-fn those_that_join_a_growing_group_are_all_but_the_first() {
+fn those_that_join_a_growing_group_are_all_but_the_first_and_half_of_all_leave_again() {
     for seed in 0..20 {
-        let plan = Plan::draw(&Wanted { instances: 6, ..wanted(Scenario::Grow, seed) });
+        let plan = Plan::draw(&Wanted { instances: 6, minutes: Some(3), ..wanted(Scenario::Grow, seed) });
         assert_eq!(plan.instances, ["i-1"]);
-        let joins = plan.steps.iter().map(|step| match step {
+        let joins = plan.steps.iter().take(5).map(|step| match step {
             Step::Join { name, .. } => name.as_str(),
             other => panic!("{other:?} is no join"),
         });
         assert_eq!(joins.collect::<Vec<_>>(), ["i-2", "i-3", "i-4", "i-5", "i-6"]);
+        let left = plan.steps.iter().skip(5).map(|step| match step {
+            Step::Shrink { names, .. } => names.iter().collect::<BTreeSet<_>>().len(),
+            other => panic!("{other:?} is no shrinking"),
+        });
+        assert_eq!(left.collect::<Vec<_>>(), [3, 3, 3]);
     }
+    let alone = Plan::draw(&Wanted { instances: 1, ..wanted(Scenario::Grow, 0) });
+    assert!(alone.steps.is_empty(), "who is alone does not leave");
 }
 
 #[test]

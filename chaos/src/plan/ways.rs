@@ -15,6 +15,9 @@ const REPLACEABLE: [&str; 2] = ["cassandra-2", "cassandra-4"];
 const JUMPS_MS: [i64; 3] = [500, 20_000, 3_600_000];
 /// Between two instances that join, from and to.
 const JOIN_MS: (i64, i64) = (8_000, 15_000);
+/// How often half of the instances leave again, and how long one after the other, from and to.
+const SHRINKS: u32 = 4;
+const APART_MS: (i64, i64) = (0, 400);
 /// What handlers can be like when they are not willing.
 pub(super) const MOODS: [Mood; 3] = [Mood::Failing, Mood::Slow, Mood::Silent];
 
@@ -101,11 +104,21 @@ pub(super) fn clocks(wanted: &Wanted, instances: &[String]) -> Vec<Step> {
     (0..count).map(jump).collect()
 }
 
-/// All but the first join, one after the other.
+/// All but the first join, one after the other; then half of them leave and come back, other ones each time.
 pub(super) fn grow(wanted: &Wanted, instances: &[String]) -> Vec<Step> {
     let mut dice = Rng::of_stream(wanted.seed, STEPS);
     let join = |name: &String| Step::Join { name: name.clone(), after_ms: length(JOIN_MS, &mut dice) };
-    instances.iter().skip(1).map(join).collect()
+    let mut steps: Vec<Step> = instances.iter().skip(1).map(join).collect();
+    let leave = instances.len() / 2;
+    let rounds = if leave > 0 { wanted.minutes.unwrap_or(SHRINKS).max(1) } else { 0 };
+    for _ in 0..rounds {
+        let mut names = instances.to_vec();
+        dice.shuffle(&mut names);
+        names.truncate(leave);
+        let apart_ms = length(APART_MS, &mut dice);
+        steps.push(Step::Shrink { names, apart_ms, rest_ms: rest(&mut dice) });
+    }
+    steps
 }
 
 /// All but the last to the next build, in an order of the seed; back, the last that changed first; then all of them.

@@ -5,12 +5,13 @@ use std::path::Path;
 use super::*;
 use crate::dispatch::Registry;
 use crate::dispatch::registry::Resources;
+use crate::engine::Timing;
 use crate::log::embedded::{EmbeddedLog, Options as LogOptions};
 use crate::metrics::{Metrics, Options as MetricsOptions};
 use crate::model::{Change, Epoch, limits};
 use crate::runtime::{Options, Parts, gates};
 use crate::store::embedded::{Database, EmbeddedStore, Options as StoreOptions};
-use crate::store::{Cluster, Store};
+use crate::store::{Bump, Cluster, Store};
 use crate::wire::event::{Handlers, Rules};
 
 const SHARD: Shard = Shard(0);
@@ -19,6 +20,14 @@ const SOON: Duration = Duration::from_secs(30);
 
 /// A service that runs its one shard.
 async fn running(dir: &Path) -> Service {
+    let timing = Timing { run_on_ms: 0, ..Timing::default() };
+    let service = started(dir, timing, None).await;
+    phase(&service, "running").await;
+    service
+}
+
+/// A service that starts, maybe after another took its shard.
+async fn started(dir: &Path, timing: Timing, before: Option<Bump>) -> Service {
     let db = Database::open(&StoreOptions::at(dir)).expect("opens");
     let log = EmbeddedLog::open(&db, LogOptions::new("dueline", 1)).await.expect("opens");
     let store = std::sync::Arc::new(EmbeddedStore::new(&db));
@@ -30,6 +39,9 @@ async fn running(dir: &Path) -> Service {
         signing_key: [7; 32],
     };
     let cluster = store.cluster(cluster).await.expect("cluster row");
+    if let Some(bump) = before {
+        assert!(store.bump(SHARD, bump).await.expect("the store answers"), "nobody had it");
+    }
     let producer = log.producer();
     let resources = Resources { producer: producer.clone(), code: Default::default(), loopback_urls: None };
     let handlers = Handlers { names: Default::default(), loopback_urls: false };
@@ -37,7 +49,7 @@ async fn running(dir: &Path) -> Service {
         instance: "test".into(),
         dc: "dc1".into(),
         advertise: String::new(),
-        timing: crate::engine::Timing { run_on_ms: 0, ..crate::engine::Timing::default() },
+        timing,
         tasks_in_memory: limits::TASKS_IN_MEMORY,
         intake_bytes: limits::INTAKE_BYTES,
         events_bytes: limits::EVENTS_BYTES,
@@ -51,7 +63,7 @@ async fn running(dir: &Path) -> Service {
         prefix: "dueline".into(),
         sole_owner: true,
     };
-    let service = Service::start(Parts {
+    Service::start(Parts {
         store,
         consumer: log.consumer().expect("one consumer"),
         producer: producer.clone(),
@@ -65,9 +77,7 @@ async fn running(dir: &Path) -> Service {
         },
         cluster,
         options,
-    });
-    phase(&service, "running").await;
-    service
+    })
 }
 
 /// Waits until the shard is in a phase.
@@ -129,5 +139,40 @@ async fn what_another_shard_asks_is_not_forgotten_when_the_instance_stays() {
     phase(&service, "running").await;
     assert!(epoch(&service).await > before, "it has left and joined again");
     membership.abort();
+    service.stop(Duration::ZERO).await;
+}
+
+#[tokio::test]
+async fn a_shard_on_its_way_to_an_instance_that_stops_arrives_before_it_is_given_on() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let timing = Timing { lease_ms: 1_000, verify_ms: 200, margin_ms: 200, run_on_ms: 1_000 };
+    let before = Bump {
+        expected: Epoch(0),
+        owner: 1,
+        lease_ms: timing.lease_ms,
+        wait_ms: 0,
+        instance: "before".into(),
+        advertise: String::new(),
+    };
+    let service = started(dir.path(), timing, Some(before)).await;
+    phase(&service, "waiting").await;
+    let stopping = service.clone();
+    let stops = tokio::spawn(async move { stopping.let_go().await });
+    phase(&service, "running").await;
+    stops.await.expect("it stops");
+    let row = service.shared.store.owner(SHARD).await.expect("its row");
+    assert_eq!((row.epoch, row.released_epoch, row.wait_ms), (Epoch(2), Epoch(2), 0), "let go in order");
+    service.finish(Duration::ZERO).await;
+}
+
+#[tokio::test]
+async fn an_instance_that_stops_takes_no_shard() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let service = started(dir.path(), Timing::default(), None).await;
+    // Before it has joined: the group gives it the shard afterwards.
+    service.shared.stopping.store(true, Ordering::SeqCst);
+    service.shared.consumer.join();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!((service.shards(), epoch(&service).await), (Vec::new(), Epoch(0)));
     service.stop(Duration::ZERO).await;
 }

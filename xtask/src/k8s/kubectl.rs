@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How to run kubectl.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Kubectl {
     program: PathBuf,
     /// Its home: kubeconfig, caches, what is sent.

@@ -15,6 +15,7 @@ mod load;
 mod outage;
 mod overlay;
 mod pods;
+mod records;
 mod report;
 mod sink;
 mod steps;
@@ -76,8 +77,11 @@ pub(super) fn run(wanted: &Wanted) -> Result<bool> {
         true => say::line("the cluster is kept: `cargo xtask k8s down` ends it"),
         false => cluster.clear()?,
     }
-    if !wanted.keep && !matches!(checked, Ok(true)) {
-        say::line("with --keep the cluster stays, to be looked at");
+    if !matches!(checked, Ok(true)) {
+        say::line(format_args!("logs of pods, and what each said of its shards, are in {}", records::DIR));
+        if !wanted.keep {
+            say::line("with --keep the cluster stays, to be looked at");
+        }
     }
     checked
 }

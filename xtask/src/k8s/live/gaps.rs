@@ -10,11 +10,11 @@ use std::time::Instant;
 const RUNNING: &str = "running";
 
 /// What an instance says of a shard.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(super) struct View {
-    shard: u32,
-    epoch: u64,
-    phase: String,
+    pub(super) shard: u32,
+    pub(super) epoch: u64,
+    pub(super) phase: String,
 }
 
 /// When a shard was last said to run, under its highest epoch, and by whom.

@@ -3,6 +3,7 @@
 use super::gaps::{Gaps, View};
 use super::overlay::NAMESPACE;
 use super::pods::{self, Pod};
+use super::records::Records;
 use crate::k8s::cluster::Up;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
@@ -31,6 +32,7 @@ pub(super) struct Seen {
     pub(super) served_min: usize,
     pub(super) gaps: Gaps,
     asked: BTreeSet<(String, String)>,
+    records: Option<Records>,
 }
 
 impl Seen {
@@ -82,7 +84,9 @@ impl Watch {
                 return Err(error);
             }
         };
-        let (seen, ends): (Arc<Mutex<Seen>>, Arc<AtomicBool>) = Default::default();
+        let records = Records::begin(up.kubectl.clone())?;
+        let seen = Arc::new(Mutex::new(Seen { records: Some(records), ..Seen::default() }));
+        let ends = Arc::<AtomicBool>::default();
         let asker = Asker {
             seen: seen.clone(),
             ends: ends.clone(),
@@ -180,6 +184,9 @@ fn look(asker: &Asker, url: &str) {
             let pods = pods::instances(&list);
             let mut seen = asker.seen();
             seen.listed(pods.clone());
+            if let Some(records) = &mut seen.records {
+                records.follow(&pods);
+            }
             for pod in pods.into_iter().filter(|pod| !pod.ip.is_empty()) {
                 if seen.asked.insert((pod.name.clone(), pod.ip.clone())) {
                     let asker = asker.clone();
@@ -199,7 +206,11 @@ fn follow(asker: &Asker, pod: &Pod) {
     while !asker.ended() && asker.seen().has(&pod.name, &pod.ip) {
         let asked = Instant::now();
         if let Some(views) = asker.shards(&pod.ip) {
-            asker.seen().gaps.take(&pod.name, Instant::now(), &views);
+            let mut seen = asker.seen();
+            seen.gaps.take(&pod.name, Instant::now(), &views);
+            if let Some(records) = &mut seen.records {
+                records.note(&pod.name, &views);
+            }
         }
         std::thread::sleep(SHARDS_INTERVAL.saturating_sub(asked.elapsed()));
     }
