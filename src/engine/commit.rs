@@ -26,7 +26,6 @@ pub(super) struct Commit {
     written_told: Option<Told>,
     wrote_at: Boot,
     stamp: u64,
-    closing: bool,
     /// A catch-up goes on until everything below this is applied.
     target: Option<u64>,
     /// How many records were not applied yet when the target was set last.
@@ -78,10 +77,6 @@ impl Commit {
     /// Whether the first row of this epoch is durable.
     pub(super) fn is_confirmed(&self) -> bool {
         self.confirmed
-    }
-
-    pub(super) fn close(&mut self) {
-        self.closing = true;
     }
 
     pub(super) fn next_offset(&self) -> u64 {
@@ -173,7 +168,7 @@ impl Engine {
     /// when only the watermark did.
     fn progress_due(&self) -> Option<Boot> {
         let commit = &self.commit;
-        if !commit.is_open() || commit.writing.is_some() || commit.closing {
+        if !commit.is_open() || commit.writing.is_some() {
             return None;
         }
         let (soon, later) = (self.options.progress_ms, self.options.watermark_ms);
@@ -211,14 +206,10 @@ impl Engine {
 
     pub(super) fn progress_written(&mut self, written: Result<(), Failure>) {
         let Some(next_offset) = self.commit.writing.take() else { return };
-        let closing = self.commit.closing;
         self.commit.wrote_at = self.now.boot;
         match written {
             Ok(()) => self.progress_durable(next_offset),
             Err(failure) => self.trouble("progress write", &failure),
-        }
-        if closing {
-            self.finish_letting_go();
         }
     }
 
@@ -230,7 +221,7 @@ impl Engine {
         commit.written_late = commit.late();
         commit.written_told = commit.progress.as_ref().and_then(|progress| progress.told);
         self.late.list.named(commit.late());
-        if self.ownership.assigned() || commit.closing {
+        if self.ownership.assigned() {
             #[cfg(feature = "testing")]
             let next_offset =
                 if planted!(CommitAheadOfApplied) { self.intake.fetched_to() } else { next_offset };

@@ -1,7 +1,7 @@
 //! The lives of a shard within one engine: assigned, fenced, lapsed and regained, let go, forgotten.
 //!
 //! What the lease says is carried out here; the lease itself is `ownership`. Letting go in order writes down what was
-//! applied and then releases. Forgetting drops every task, never a call under way: its end is still written.
+//! applied and releases, at one time. Forgetting drops every task, never a call under way: its end is still written.
 
 use crate::model::{Boot, OwnerUuid, Place, Wall};
 
@@ -152,21 +152,15 @@ impl Engine {
         self.end_gap();
     }
 
-    /// Nothing starts any more; what was applied is written down, then the shard is released.
+    /// Nothing starts any more. What was applied is written down beside the release, which takes longer: who reads an older row
+    /// applies the same events again.
     fn let_go(&mut self) {
         self.gap_since = None;
         let loaded = matches!(self.stage, Stage::CatchingUp | Stage::Running);
         if loaded && self.ownership.valid(self.now.boot) {
-            self.ownership.stop();
-            self.commit.close();
             self.write_progress();
-        } else {
-            self.ownership.stop();
-            self.finish_letting_go();
         }
-    }
-
-    pub(super) fn finish_letting_go(&mut self) {
+        self.ownership.stop();
         self.effects.push_back(Effect::StopFetch);
         self.ownership.release(self.now.boot);
         self.reset();

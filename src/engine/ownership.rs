@@ -29,8 +29,8 @@
 //! still mine → valid until t0 + L − δ. Another's → fenced: drop everything and never bump again for the same assignment,
 //! so two members that both believe they own a shard do not take it from each other in turn. Who has no assignment any
 //! more is *followed* instead, and lets go in order. **Start** only while valid: looked at before the start is sent to
-//! the store and again before the call. **Release**: when the shard is taken in order and what was applied is on record;
-//! by who still waits, with what is left of its wait when the request is sent. An owner runs on first, until another has
+//! the store and again before the call. **Release**: when the shard is taken in order, while what was applied is
+//! written down; by who still waits, with what is left of its wait when the request is sent. An owner runs on first, until another has
 //! bumped, since the group tells the next owner only when the shard was taken: it reads the row every 100 ms, lets go in
 //! the next owner's row (compare-and-set on that one's epoch and id), and the next owner, who reads as often, starts.
 //! When nobody comes it lets go after R. Calls under way go on to their deadline under the old epoch; the new owner finds
