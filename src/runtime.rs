@@ -119,6 +119,8 @@ pub(crate) struct Shared {
     rejoin: mpsc::Sender<engine::LeaveCause>,
     /// It lets go for good: the group is not joined any more.
     stopping: AtomicBool,
+    /// Out of the group, or about to leave it: no shard is taken.
+    leaving: AtomicBool,
     troubles: trouble::Troubles,
 }
 
@@ -186,6 +188,7 @@ impl Service {
             slots,
             rejoin,
             stopping: AtomicBool::new(false),
+            leaving: AtomicBool::new(false),
             troubles: trouble::Troubles::default(),
         });
         let service = Service { shared, actors: Arc::default(), tasks: Arc::default() };
@@ -259,17 +262,27 @@ impl Service {
     /// run on for a moment, and lets go of them all. What is not let go after 6 s is left to its lease.
     pub async fn let_go(&self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
-        self.leave_group().await;
+        self.leave_group(ARRIVE).await;
         self.tell_all(|| Input::Revoked);
         let _ = tokio::time::timeout(LET_GO, self.until_all(|engine| engine.is_released())).await;
     }
 
-    /// Leaves the group, when the shards that come from others right now have arrived: several that leave one after the other
-    /// would else hand each other shards that nobody runs meanwhile.
-    async fn leave_group(&self) {
+    /// Leaves the group, when the shards have arrived that come from others right now, in so long at most, and takes no further
+    /// ones: several that leave one after the other would else hand each other shards that nobody runs meanwhile.
+    async fn leave_group(&self, arrive: Duration) {
+        self.shared.leaving.store(true, Ordering::SeqCst);
         let arrived = self.until_all(|engine| !engine.is_taking_over());
-        let _ = tokio::time::timeout(ARRIVE, arrived).await;
+        let _ = tokio::time::timeout(arrive, arrived).await;
         self.shared.consumer.leave();
+    }
+
+    /// Joins the group, unless the service is to stop. The group gives shards to those that have joined alone: all that were
+    /// turned down before are taken away again by then.
+    fn join_group(&self) {
+        if !self.shared.stopping.load(Ordering::SeqCst) {
+            self.shared.leaving.store(false, Ordering::SeqCst);
+            self.shared.consumer.join();
+        }
     }
 
     /// Stops in order: [`Service::let_go`], then [`Service::finish`].
@@ -316,8 +329,8 @@ impl Service {
         while let Some(change) = self.shared.consumer.assignment().await {
             tracing::debug!(?change, "assignment");
             match change {
-                // It is about to leave: who runs them now goes on until they are given to another.
-                Assignment::Assigned(_) if self.shared.stopping.load(Ordering::SeqCst) => {}
+                // Who runs them now goes on until they are given to another.
+                Assignment::Assigned(_) if self.shared.leaving.load(Ordering::SeqCst) => {}
                 Assignment::Assigned(shards) => {
                     tracing::info!(shards = shards.len(), "shards assigned");
                     for shard in shards {

@@ -152,15 +152,14 @@ impl Engine {
         self.end_gap();
     }
 
-    /// Nothing starts any more. What was applied is written down beside the release, which takes longer: who reads an older row
-    /// applies the same events again.
+    /// Nothing starts any more. What was applied is written down beside the release. Nothing rests on which of them comes first:
+    /// who reads an older row applies the same events again, as after a crash.
     fn let_go(&mut self) {
         self.gap_since = None;
         let loaded = matches!(self.stage, Stage::CatchingUp | Stage::Running);
         if loaded && self.ownership.valid(self.now.boot) {
             self.write_progress();
         }
-        self.ownership.stop();
         self.effects.push_back(Effect::StopFetch);
         self.ownership.release(self.now.boot);
         self.reset();

@@ -300,12 +300,7 @@ impl Ownership {
         self.next_call = Some(now);
     }
 
-    /// From now on nothing starts; what is under way may be finished before [`Ownership::release`].
-    pub(super) fn stop(&mut self) {
-        self.valid_until = Boot(0);
-    }
-
-    /// Lets go in order.
+    /// Lets go in order: from now on nothing starts.
     pub(super) fn release(&mut self, now: Boot) {
         assert!(self.phase == Phase::Owned, "only an owner whose wait has ended releases without a rest");
         self.begin_release(now, None);
@@ -320,11 +315,7 @@ impl Ownership {
 
     /// Sends the next owner call when one is due, and finds a lapse.
     pub(super) fn tick(&mut self, now: Boot, effects: &mut Vec<Effect>) -> Turn {
-        if self.phase == Phase::Owned
-            && self.lapsed_at.is_none()
-            && now >= self.valid_until
-            && self.valid_until.0 > 0
-        {
+        if self.phase == Phase::Owned && self.lapsed_at.is_none() && now >= self.valid_until {
             self.lapsed_at = Some(self.valid_until);
             self.next_call = Some(now);
             self.call(now, effects);
@@ -340,7 +331,7 @@ impl Ownership {
             return;
         }
         self.stale = self.sent.is_some();
-        if matches!(self.phase, Phase::Owned | Phase::Waiting { .. }) && self.valid_until.0 > 0 {
+        if matches!(self.phase, Phase::Owned | Phase::Waiting { .. }) {
             self.jumped = true;
             self.valid_until = self.valid_until.min(now);
             self.next_call = Some(now);
@@ -406,8 +397,7 @@ impl Ownership {
             Phase::Waiting { until } => Some(until).filter(|_| self.valid_until > until.max(now)),
             _ => None,
         };
-        let lapse = (self.phase == Phase::Owned && self.lapsed_at.is_none() && self.valid_until.0 > 0)
-            .then_some(self.valid_until);
+        let lapse = (self.phase == Phase::Owned && self.lapsed_at.is_none()).then_some(self.valid_until);
         [call, wait, lapse].into_iter().flatten().min()
     }
 
@@ -498,9 +488,6 @@ impl Ownership {
         if anothers && !planted!(FencedOwnerGoesOn) {
             return self.meet(row);
         }
-        if self.phase == Phase::Owned && self.valid_until.0 == 0 {
-            return Turn::Nothing;
-        }
         self.extend(if planted!(LeaseFromTheAnswer) { now } else { sent });
         if let Phase::Waiting { until } = &mut self.phase
             && (row.wait_ms == 0
@@ -526,8 +513,7 @@ impl Ownership {
             return self.fence();
         }
         self.is_followed_by(row);
-        // Who has stopped is about to let go.
-        if self.valid_until.0 == 0 { Turn::Nothing } else { Turn::Followed }
+        Turn::Followed
     }
 
     fn is_followed_by(&mut self, row: &OwnerRow) -> bool {

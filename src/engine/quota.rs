@@ -10,6 +10,7 @@
 mod bucket;
 mod collection;
 mod flow;
+mod slots;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,9 +18,10 @@ use std::sync::Arc;
 use crate::model::{Boot, BreakerPolicy, CollectionLimits, HandlerName, Rate, Reserve, Shard};
 
 use super::lane::Lane;
-use bucket::{Breaker, Bucket, Share};
+use bucket::Share;
 use collection::{Collections, Whose};
-use flow::{Class, Flows, Wish};
+use flow::{Class, Wish};
+use slots::{At, Slots};
 
 /// Slots granted to a shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,18 +90,6 @@ impl Holdup {
     }
 }
 
-/// The slots of a handler.
-#[derive(Debug, Default)]
-struct Slots {
-    taken: u32,
-    /// Those of tasks that may not take what is reserved.
-    taken_low: u32,
-    flows: Flows,
-    bucket: Bucket,
-    catch_up: Bucket,
-    breaker: Breaker,
-}
-
 /// The slots of all handlers and collections.
 #[derive(Debug)]
 pub struct Pool {
@@ -109,6 +99,9 @@ pub struct Pool {
     collections: Collections,
     share: Share,
 }
+
+/// Most reasons that are named of what is held up apart.
+const APART_MAX: usize = 20;
 
 impl Pool {
     /// A pool with a limit per handler, and one for handlers not named. It has no part of any rate yet.
@@ -127,134 +120,78 @@ impl Pool {
         let share = (u64::from(owned), u64::from(all.max(1)));
         let share = if planted!(RateNotShared) { (share.1, share.1) } else { share };
         if share != self.share {
-            for (handler, slots) in &mut self.slots {
-                let limit = limit_of(&self.limits, self.default, handler);
-                slots.bucket.fill(now, limit.rate, self.share);
-                slots.catch_up.fill(now, limit.catch_up, self.share);
-            }
+            let at = self.at(now);
             self.collections.fill(now, self.share);
             self.share = share;
-            self.slots.values_mut().for_each(|slots| slots.flows.all_back());
+            self.slots.values_mut().for_each(|slots| slots.shared_anew(at));
         }
     }
 
     /// A shard asks for slots, which it has waited for since then: those granted at once.
     pub fn want(&mut self, now: Boot, shard: Shard, lane: &Lane, count: u32, since: Boot) -> Vec<Grant> {
-        let (whose, class) = (self.enter(now, lane), class_of(lane));
-        let at_once = self.take_at_once(now, &lane.handler, whose, class, count);
+        let (at, whose, class) = (self.at(now), self.enter(now, lane), class_of(lane));
+        let (slots, collections) = self.slots_of(now, &lane.handler);
+        let at_once = slots.take_at_once(at, collections, (whose, class), count);
         let mut granted = match at_once {
             0 => Vec::new(),
             count => vec![Grant { shard, lane: lane.clone(), count }],
         };
         if at_once < count {
-            let weight = self.collections.weight(whose);
+            let weight = collections.weight(whose);
             let wish = Wish { whose, weight, class, lane, count: count - at_once };
-            self.slots_of(now, &lane.handler).flows.want(since.min(now), shard, wish);
-            granted.extend(self.grant(now, &lane.handler));
+            slots.want(since.min(now), shard, wish);
+            granted.extend(slots.grant(at, collections));
         }
         granted
-    }
-
-    /// Whose tasks are in a lane; its collection is known from now on.
-    fn enter(&mut self, now: Boot, lane: &Lane) -> Whose {
-        let Pool { collections, slots, share, .. } = self;
-        let is_waited_for = |number| slots.values().any(|slots| slots.flows.knows(Some(number)));
-        collections.enter(now, *share, lane.collection.as_ref(), is_waited_for)
-    }
-
-    /// Where nobody waits there is no turn to wait for: so many slots are taken at once.
-    fn take_at_once(
-        &mut self,
-        now: Boot,
-        handler: &HandlerName,
-        whose: Whose,
-        class: Class,
-        count: u32,
-    ) -> u32 {
-        if !self.slots_of(now, handler).flows.is_empty() {
-            return 0;
-        }
-        let limit = self.limit(handler);
-        for taken in 0..count {
-            let slots = &self.slots[handler];
-            let of_handler = self.holdup_of_handler(now, limit, slots);
-            if of_handler.or_else(|| self.holdup_of_lane(now, limit, slots, whose, class)).is_some() {
-                return taken;
-            }
-            self.take(now, limit, handler, whose, class);
-        }
-        count
     }
 
     /// A shard gives slots back: those granted to others by it.
     pub fn free(&mut self, now: Boot, lane: &Lane, count: u32) -> Vec<Grant> {
         let whose = self.enter(now, lane);
-        self.give_back(now, lane, whose, count);
+        let (slots, collections) = self.slots_of(now, &lane.handler);
+        slots.give_back(whose, class_of(lane), count);
+        collections.give_back(whose, count);
         self.grant_after(now, lane, whose)
     }
 
     /// A shard needs no slots of a lane any more: what it waits for is forgotten, and it gives back what it did not use, with
     /// its part of the rates and of a probe. Those granted to others by it.
     pub fn withdraw(&mut self, now: Boot, shard: Shard, lane: &Lane, unused: u32) -> Vec<Grant> {
-        let (share, limit, whose) = (self.share, self.limit(&lane.handler), self.enter(now, lane));
+        let (at, whose, class) = (self.at(now), self.enter(now, lane), class_of(lane));
         let Some(slots) = self.slots.get_mut(&lane.handler) else { return Vec::new() };
-        slots.flows.forget(shard, whose, class_of(lane));
+        slots.forget(shard, whose, class);
         if unused > 0 {
-            slots.bucket.put_back(now, limit.rate, share, unused);
-            if lane.is_late {
-                slots.catch_up.put_back(now, limit.catch_up, share, unused);
-            }
-            slots.breaker.probe_withdrawn();
-            self.collections.put_back(now, share, whose, unused);
-            self.give_back(now, lane, whose, unused);
+            slots.not_used(at, class, unused);
+            slots.give_back(whose, class, unused);
+            self.collections.put_back(now, self.share, whose, unused);
+            self.collections.give_back(whose, unused);
         }
         self.grant_after(now, lane, whose)
     }
 
     /// A call has ended: whether its target is well.
     pub fn ended(&mut self, now: Boot, handler: &HandlerName, is_well: bool) {
-        let Some(policy) = self.limit(handler).breaker else { return };
-        self.slots_of(now, handler).breaker.ended(now, policy, is_well);
+        if self.limit(handler).breaker.is_some() {
+            self.slots_of(now, handler).0.ended(now, is_well);
+        }
     }
 
     /// When something may be granted that is not now.
     pub fn poll_timeout(&self, now: Boot) -> Option<Boot> {
-        let waiting = self.slots.iter().filter(|(_, slots)| !slots.flows.is_empty());
-        let times = waiting.filter_map(|(handler, slots)| {
-            let limit = self.limit(handler);
-            match self.holdup_of_handler(now, limit, slots) {
-                Some(Holdup::Probe) => slots.breaker.next_probe(limit.breaker?),
-                Some(holdup) => holdup.until(),
-                None => {
-                    let lanes = slots.flows.in_line();
-                    let holdups = lanes
-                        .filter_map(|(_, class)| self.holdup_of_class(now, limit, slots, class)?.until());
-                    holdups.chain(slots.flows.next_back()).min()
-                }
-            }
-        });
-        times.min()
+        self.waiting().filter_map(|slots| slots.poll_timeout(self.at(now))).min()
     }
 
     /// Grants what may be granted by now.
     pub fn tick(&mut self, now: Boot) -> Vec<Grant> {
-        let waiting = self.slots.iter().filter(|(_, slots)| !slots.flows.is_empty());
-        let handlers: Vec<HandlerName> = waiting.map(|(handler, _)| handler.clone()).collect();
-        handlers.iter().flat_map(|handler| self.grant(now, handler)).collect()
+        let at = self.at(now);
+        let waiting = self.slots.values_mut().filter(|slots| slots.is_wanted());
+        waiting.flat_map(|slots| slots.grant(at, &mut self.collections)).collect()
     }
 
     /// What holds up the handlers whose slots somebody waits for: of each the handler's own holdup, else that of whose turn it
     /// would be.
     pub fn holdups(&self, now: Boot) -> impl Iterator<Item = Holdup> {
-        let waiting = self.slots.iter().filter(|(_, slots)| !slots.flows.is_empty());
-        waiting.filter_map(move |(handler, slots)| {
-            let limit = self.limit(handler);
-            let of_handler = self.holdup_of_handler(now, limit, slots);
-            of_handler.or_else(|| {
-                let (whose, class) = slots.flows.waiting().next()?;
-                self.holdup_of_lane(now, limit, slots, whose, class)
-            })
-        })
+        self.waiting().filter_map(move |slots| slots.holdup_of_next(self.at(now), &self.collections))
     }
 
     /// Whether any limit has to do with time.
@@ -266,42 +203,41 @@ impl Pool {
 
     /// Slots of a handler that are taken.
     pub fn taken(&self, handler: &HandlerName) -> u32 {
-        self.slots.get(handler).map_or(0, |slots| slots.taken)
+        self.slots.get(handler).map_or(0, Slots::taken)
     }
 
     /// Whether anybody waits for a slot.
     pub fn is_any_wanted(&self) -> bool {
-        self.slots.values().any(|slots| !slots.flows.is_empty())
+        self.slots.values().any(Slots::is_wanted)
     }
 
     /// Whether anybody waits for a slot of a handler.
     pub fn is_wanted(&self, handler: &HandlerName) -> bool {
-        self.slots.get(handler).is_some_and(|slots| !slots.flows.is_empty())
+        self.slots.get(handler).is_some_and(Slots::is_wanted)
     }
 
     /// Why no slot of a handler would be granted now, whoever asked.
     pub fn holdup(&self, now: Boot, handler: &HandlerName) -> Option<Holdup> {
-        self.holdup_of_handler(now, self.limit(handler), self.slots.get(handler)?)
+        self.slots.get(handler)?.holdup(self.at(now))
     }
 
     /// Why no slot of a lane would be granted now.
     pub fn holdup_in(&self, now: Boot, lane: &Lane) -> Option<Holdup> {
-        let (limit, slots) = (self.limit(&lane.handler), self.slots.get(&lane.handler)?);
-        let of_handler = self.holdup_of_handler(now, limit, slots);
+        let (slots, at) = (self.slots.get(&lane.handler)?, self.at(now));
         let whose = self.collections.known_as(lane.collection.as_ref());
-        of_handler.or_else(|| self.holdup_of_lane(now, limit, slots, whose, class_of(lane)))
+        let of_lane = || slots.holdup_of_lane(at, &self.collections, (whose, class_of(lane)));
+        slots.holdup(at).or_else(of_lane)
     }
 
     /// What holds up tasks of a handler that wait, apart from what holds up all of them: with the collection, where it is the
     /// limit of one. At most 20.
     pub fn holdups_apart(&self, now: Boot, handler: &HandlerName) -> Vec<(Option<Arc<str>>, Holdup)> {
         let Some(slots) = self.slots.get(handler) else { return Vec::new() };
-        let limit = self.limit(handler);
         let mut found: Vec<(Option<Arc<str>>, Holdup)> = Vec::new();
-        for (whose, class) in slots.flows.waiting() {
-            let holdup = self.collections.holdup(now, self.share, whose);
-            let of_collection = holdup.map(|holdup| (self.collections.name(whose).cloned(), holdup));
-            let of_class = || Some((None, self.holdup_of_class(now, limit, slots, class)?));
+        for (whose, class) in slots.waiting() {
+            let of_collection = self.collections.holdup(now, self.share, whose);
+            let of_collection = of_collection.map(|holdup| (self.collections.name(whose).cloned(), holdup));
+            let of_class = || Some((None, slots.holdup_of_class(self.at(now), class)?));
             let Some(holdup) = of_collection.or_else(of_class) else { continue };
             if !found.contains(&holdup) {
                 found.push(holdup);
@@ -313,145 +249,55 @@ impl Pool {
         found
     }
 
-    fn holdup_of_handler(&self, now: Boot, limit: Limit, slots: &Slots) -> Option<Holdup> {
-        if let Some(at) = limit.breaker.and_then(|policy| slots.breaker.holdup(now, policy)) {
-            return Some(at);
-        }
-        if slots.taken >= limit.concurrency.max(1) {
-            return Some(Holdup::Concurrency(slots.taken));
-        }
-        slots.bucket.next(now, limit.rate?, self.share).map(Holdup::Rate)
-    }
-
-    fn holdup_of_lane(
-        &self,
-        now: Boot,
-        limit: Limit,
-        slots: &Slots,
-        whose: Whose,
-        class: Class,
-    ) -> Option<Holdup> {
-        let of_collection = self.collections.holdup(now, self.share, whose);
-        of_collection.or_else(|| self.holdup_of_class(now, limit, slots, class))
-    }
-
-    fn holdup_of_class(&self, now: Boot, limit: Limit, slots: &Slots, class: Class) -> Option<Holdup> {
-        let is_low = limit.reserve.is_some_and(|reserve| class.priority < reserve.priority);
-        let kept = limit.reserve.map_or(0, |reserve| reserve.slots);
-        if is_low && slots.taken_low + kept >= limit.concurrency.max(1) && !planted!(ReserveForgotten) {
-            return Some(Holdup::Reserved);
-        }
-        let rate = limit.catch_up.filter(|_| class.is_late && !planted!(CatchUpUnbounded))?;
-        slots.catch_up.next(now, rate, self.share).map(Holdup::CatchUp)
+    fn at(&self, now: Boot) -> At {
+        At { now, share: self.share }
     }
 
     fn limit(&self, handler: &HandlerName) -> Limit {
-        limit_of(&self.limits, self.default, handler)
+        self.limits.get(handler).copied().unwrap_or(self.default)
     }
 
-    fn slots_of(&mut self, now: Boot, handler: &HandlerName) -> &mut Slots {
-        let share = self.share;
-        match self.slots.contains_key(handler) {
-            true => self.slots.get_mut(handler).expect("it was just found"),
-            false => self.slots.entry(handler.clone()).or_insert_with(|| Slots {
-                bucket: Bucket::new(now, share),
-                catch_up: Bucket::new(now, share),
-                ..Slots::default()
-            }),
+    /// The slots of handlers that somebody waits for.
+    fn waiting(&self) -> impl Iterator<Item = &Slots> {
+        self.slots.values().filter(|slots| slots.is_wanted())
+    }
+
+    /// Whose tasks are in a lane; its collection is known from now on.
+    fn enter(&mut self, now: Boot, lane: &Lane) -> Whose {
+        let Pool { collections, slots, share, .. } = self;
+        let is_waited_for = |number| slots.values().any(|slots| slots.knows(Some(number)));
+        collections.enter(now, *share, lane.collection.as_ref(), is_waited_for)
+    }
+
+    /// The slots of a handler, and the collections that they are of too.
+    fn slots_of(&mut self, now: Boot, handler: &HandlerName) -> (&mut Slots, &mut Collections) {
+        if !self.slots.contains_key(handler) {
+            let slots = Slots::new(self.at(now), self.limit(handler));
+            self.slots.insert(handler.clone(), slots);
         }
-    }
-
-    fn give_back(&mut self, now: Boot, lane: &Lane, whose: Whose, count: u32) {
-        let is_low = is_low(self.limit(&lane.handler), lane.priority);
-        let slots = self.slots_of(now, &lane.handler);
-        slots.taken = slots.taken.checked_sub(count).expect("no more slots come back than were taken");
-        slots.taken_low -= if is_low { count } else { 0 };
-        slots.flows.back(whose);
-        self.collections.give_back(whose, count);
+        (self.slots.get_mut(handler).expect("it is there now"), &mut self.collections)
     }
 
     /// Grants what slots that came back allow: to their handler, and to others that have waited for the collection.
     fn grant_after(&mut self, now: Boot, lane: &Lane, whose: Whose) -> Vec<Grant> {
-        let mut granted = self.grant(now, &lane.handler);
+        let at = self.at(now);
+        let (slots, collections) = self.slots_of(now, &lane.handler);
+        let mut granted = slots.grant(at, collections);
+        if slots.is_idle() {
+            self.slots.remove(&lane.handler);
+        }
         if self.collections.limits_concurrency(whose) {
-            let waits = |slots: &Slots| slots.flows.has(whose);
-            let others = self.slots.iter().filter(|(other, slots)| **other != lane.handler && waits(slots));
-            let others: Vec<HandlerName> = others.map(|(other, _)| other.clone()).collect();
-            for other in &others {
-                self.slots_of(now, other).flows.back(whose);
-                granted.extend(self.grant(now, other));
+            for (_, slots) in self.slots.iter_mut().filter(|(other, _)| **other != lane.handler) {
+                if slots.has(whose) {
+                    slots.back(whose);
+                    granted.extend(slots.grant(at, &mut self.collections));
+                }
             }
         }
         granted
     }
-
-    fn grant(&mut self, now: Boot, handler: &HandlerName) -> Vec<Grant> {
-        let limit = self.limit(handler);
-        let mut granted: Vec<Grant> = Vec::new();
-        while let Some((whose, class)) = self.next(now, limit, handler) {
-            self.take(now, limit, handler, whose, class);
-            let flows = &mut self.slots.get_mut(handler).expect("somebody waits for it").flows;
-            let (shard, lane) = flows.take(whose, class);
-            match granted.iter_mut().rfind(|grant| grant.shard == shard && grant.lane == lane) {
-                Some(grant) => grant.count += 1,
-                None => granted.push(Grant { shard, lane, count: 1 }),
-            }
-        }
-        let has_rate = limit.rate.is_some() || limit.catch_up.is_some();
-        if !has_rate && self.slots.get(handler).is_some_and(Slots::is_idle) {
-            self.slots.remove(handler);
-        }
-        granted
-    }
-
-    /// Who gets the next slot of a handler.
-    fn next(&mut self, now: Boot, limit: Limit, handler: &HandlerName) -> Option<(Whose, Class)> {
-        let slots = self.slots.get(handler)?;
-        if slots.flows.is_empty() || self.holdup_of_handler(now, limit, slots).is_some() {
-            return None;
-        }
-        // Out of the pool while the rest of it is asked.
-        let mut flows = std::mem::take(&mut self.slots.get_mut(handler)?.flows);
-        let slots = &self.slots[handler];
-        let held_up = |whose| self.collections.holdup(now, self.share, whose).map(Holdup::until);
-        let may_class = |class| self.holdup_of_class(now, limit, slots, class).is_none();
-        let next = flows.next(now, held_up, may_class);
-        self.slots.get_mut(handler)?.flows = flows;
-        next
-    }
-
-    /// Takes one slot, where nothing holds it up.
-    fn take(&mut self, now: Boot, limit: Limit, handler: &HandlerName, whose: Whose, class: Class) {
-        let slots = self.slots.get_mut(handler).expect("somebody asked for it");
-        slots.bucket.take(now, limit.rate, self.share);
-        if class.is_late && !planted!(CatchUpUnbounded) {
-            slots.catch_up.take(now, limit.catch_up, self.share);
-        }
-        slots.breaker.let_through(now);
-        slots.taken += 1;
-        slots.taken_low += u32::from(is_low(limit, class.priority));
-        self.collections.take(now, self.share, whose);
-    }
-}
-
-/// Most reasons that are named of what is held up apart.
-const APART_MAX: usize = 20;
-
-fn limit_of(limits: &BTreeMap<HandlerName, Limit>, default: Limit, handler: &HandlerName) -> Limit {
-    limits.get(handler).copied().unwrap_or(default)
-}
-
-/// Whether tasks of a priority may not take what a handler reserves.
-fn is_low(limit: Limit, priority: u8) -> bool {
-    limit.reserve.is_some_and(|reserve| priority < reserve.priority)
 }
 
 fn class_of(lane: &Lane) -> Class {
     Class { priority: lane.priority, is_late: lane.is_late }
-}
-
-impl Slots {
-    fn is_idle(&self) -> bool {
-        self.taken == 0 && self.flows.is_empty() && self.breaker.failures == 0
-    }
 }

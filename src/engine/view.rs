@@ -264,7 +264,7 @@ impl Engine {
     /// before the group has given it on.
     pub fn is_taking_over(&self) -> bool {
         let is_live = matches!(self.ownership.phase_word(), "bumping" | "waiting" | "owned");
-        is_live && self.ownership.assigned() && self.stage != Stage::Running
+        is_live && self.ownership.assigned() && !matches!(self.stage, Stage::Running | Stage::Stopped)
     }
 
     /// Whether another instance may take the shard over at once; calls may still be under way.

@@ -12,7 +12,6 @@
 //! who is cut off stays away, and when the store is away for all, all come back with it. One shard that alone cannot be read
 //! (its replicas are down) would be no better off elsewhere, and the others would be handed round for nothing.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::future::select_ok;
@@ -22,7 +21,7 @@ use tokio::time::Instant;
 use crate::engine::LeaveCause;
 use crate::model::{DrainPlace, Operation, Shard};
 
-use super::Service;
+use super::{ARRIVE, Service};
 
 /// Time out of the group, at least, when an engine asked for it: twice as long each time that another owned a shard again, up to
 /// the second. Two members under one id would else take turns without end, in each of which their shards change hands.
@@ -46,9 +45,7 @@ pub(super) async fn keep(service: Service, mut asked: mpsc::Receiver<LeaveCause>
             // Whoever else asked for it meanwhile has it. One that stayed in the group still owes it.
             let _ = asked.try_recv();
         }
-        if !service.shared.stopping.load(Ordering::SeqCst) {
-            service.shared.consumer.join();
-        }
+        service.join_group();
         if has_left {
             joined = Instant::now();
         }
@@ -79,7 +76,7 @@ async fn stay_away_while_drained(service: &Service, drained: &mut watch::Receive
         "drained: this instance lets its shards go, and takes none until that is undone (dueline instance undrain)"
     );
     service.shared.metrics.drained(true);
-    service.leave_group().await;
+    service.leave_group(ARRIVE).await;
     until(drained, Option::is_none).await;
     service.shared.metrics.drained(false);
     tracing::info!(%place, "drained no more: joining the group");
@@ -106,7 +103,7 @@ async fn step_aside(
     }
     let (cause, advice, away_ms) = (cause.words(), cause.advice(), away.as_millis());
     tracing::warn!(cause, advice, away_ms, "leaving the group: joining again when the store answers");
-    service.shared.consumer.leave();
+    service.leave_group(Duration::ZERO).await;
     // Drained, it is to say so without delay.
     let _ = tokio::time::timeout(away, until(drained, Option::is_some)).await;
     while !store_answers(service, &shards).await {

@@ -157,6 +157,9 @@ fn those_that_join_a_growing_group_are_all_but_the_first_and_half_of_all_leave_a
         });
         assert_eq!(left.collect::<Vec<_>>(), [3, 3, 3]);
     }
+    let three = Plan::draw(&wanted(Scenario::Grow, 0)).steps;
+    let several = |step: &Step| matches!(step, Step::Shrink { names, .. } if names.len() == 2);
+    assert!(three.iter().any(several), "one alone hands nothing round: {three:?}");
     let alone = Plan::draw(&Wanted { instances: 1, ..wanted(Scenario::Grow, 0) });
     assert!(alone.steps.is_empty(), "who is alone does not leave");
 }

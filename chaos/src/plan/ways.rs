@@ -104,12 +104,12 @@ pub(super) fn clocks(wanted: &Wanted, instances: &[String]) -> Vec<Step> {
     (0..count).map(jump).collect()
 }
 
-/// All but the first join, one after the other; then half of them leave and come back, other ones each time.
+/// All but the first join, one after the other; then half of all leave and come back, drawn anew each time. Somebody stays.
 pub(super) fn grow(wanted: &Wanted, instances: &[String]) -> Vec<Step> {
     let mut dice = Rng::of_stream(wanted.seed, STEPS);
     let join = |name: &String| Step::Join { name: name.clone(), after_ms: length(JOIN_MS, &mut dice) };
     let mut steps: Vec<Step> = instances.iter().skip(1).map(join).collect();
-    let leave = instances.len() / 2;
+    let leave = instances.len().div_ceil(2).min(instances.len().saturating_sub(1));
     let rounds = if leave > 0 { wanted.minutes.unwrap_or(SHRINKS).max(1) } else { 0 };
     for _ in 0..rounds {
         let mut names = instances.to_vec();

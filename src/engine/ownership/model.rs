@@ -159,7 +159,7 @@ impl State {
         };
         // Nothing else that the engine makes of a turn changes who may start.
         if turn == Turn::Followed {
-            node.lease.stop();
+            node.lease.release(now);
         }
     }
 
@@ -274,9 +274,7 @@ impl Model for Lease {
                 }
             }
             Action::LetGo(n) => {
-                let lease = &mut state.nodes[n].lease;
-                lease.stop();
-                lease.release(state.now);
+                state.nodes[n].lease.release(state.now);
             }
         }
         (state != *last).then_some(state)

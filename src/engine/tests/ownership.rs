@@ -28,6 +28,26 @@ fn a_shard_let_go_in_order_is_taken_without_a_wait() {
     assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "running");
 }
 
+#[test]
+fn the_release_waits_for_no_row_of_progress_and_the_next_owner_needs_none() {
+    for is_lost in [false, true] {
+        let mut rig = Rig::running();
+        rig.hold_progress = true;
+        rig.schedule("q", "a", 1_000);
+        rig.hold_progress = is_lost;
+        rig.give(Input::Revoked);
+        rig.give(Input::Tick);
+        assert!(rig.engine.is_released());
+        let on_record = rig.progress.as_ref().map(|progress| progress.next_offset);
+        assert_eq!(on_record, Some(if is_lost { 0 } else { 1 }), "it is asked for all the same");
+        rig.hold_progress = false;
+        rig.engine = Engine::new(rig.options.clone());
+        rig.assign(2);
+        rig.run(2_000);
+        assert_eq!(rig.called(), ["a"]);
+    }
+}
+
 /// One that runs on when its shard is taken.
 fn running_on() -> Rig {
     let mut rig = Rig::running();

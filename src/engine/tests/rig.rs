@@ -234,7 +234,7 @@ impl Rig {
                 Input::Released(Ok(is_its))
             }
             Effect::ReadProgress(ticket) => Input::ProgressRead(ticket, Ok(self.progress.clone())),
-            Effect::WriteProgress { .. } if self.hold_progress && self.engine.next_offset() > 0 => {
+            Effect::WriteProgress { progress, .. } if self.hold_progress && progress.next_offset > 0 => {
                 return None;
             }
             Effect::WriteProgress { ticket, .. } if self.fail_progress == Some(0) => {

@@ -1,6 +1,7 @@
 //! The whole service on the embedded log and store, asked to leave the group.
 
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use super::*;
 use crate::dispatch::Registry;
@@ -171,6 +172,7 @@ async fn an_instance_that_stops_takes_no_shard() {
     let service = started(dir.path(), Timing::default(), None).await;
     // Before it has joined: the group gives it the shard afterwards.
     service.shared.stopping.store(true, Ordering::SeqCst);
+    service.leave_group(Duration::ZERO).await;
     service.shared.consumer.join();
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!((service.shards(), epoch(&service).await), (Vec::new(), Epoch(0)));

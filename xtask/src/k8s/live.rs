@@ -71,6 +71,7 @@ pub(super) fn run(wanted: &Wanted) -> Result<bool> {
     if cluster.runs()? {
         bail!("a cluster runs here, and this check makes one of its own: `cargo xtask k8s down` first");
     }
+    records::forget()?;
     let begun = Instant::now();
     let checked = cluster.up().and_then(|up| check(&up, &cluster, wanted, begun));
     match wanted.keep {

@@ -17,7 +17,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Where it is, within the checkout; made anew by each check.
 pub(super) const DIR: &str = "target/k8s-pods";
 
-/// A pod that starts is waited for; one that starts again is followed again.
+/// A pod that starts is waited for.
 const START_WAIT: &str = "--pod-running-timeout=120s";
 
 /// Writes until it is dropped.
@@ -34,20 +34,19 @@ pub(super) struct Records {
 impl Records {
     pub(super) fn begin(kubectl: Kubectl) -> Result<Records> {
         let dir = workspace::root()?.join(DIR);
-        if dir.exists() {
-            std::fs::remove_dir_all(&dir).with_context(|| format!("removing {}", dir.display()))?;
-        }
         std::fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
         let shards = created(&dir, "shards.tsv")?;
         Ok(Records { dir, kubectl, shards, followers: BTreeMap::new(), last: BTreeMap::new() })
     }
 
-    /// Follows the log of each container that runs and is not followed yet. What cannot be written is not there to be read: no
-    /// check depends on it.
+    /// Follows the log of each life of each pod. What cannot be written is not there to be read: no check depends on it.
     pub(super) fn follow(&mut self, pods: &[Pod]) {
-        for pod in pods.iter().filter(|pod| pod.started) {
+        for pod in pods.iter().filter(|pod| !pod.ip.is_empty()) {
             let life = (pod.name.clone(), pod.restarts);
-            if self.followers.contains_key(&life) {
+            // One that failed, since the container was not there yet, is started again and writes anew.
+            let failed =
+                |child: &mut Child| matches!(child.try_wait(), Ok(Some(status)) if !status.success());
+            if self.followers.get_mut(&life).is_some_and(|child| !failed(child)) {
                 continue;
             }
             let name = format!("{}.{}.log", pod.name, pod.restarts);
@@ -73,6 +72,15 @@ impl Records {
         {
             let _ = writeln!(self.shards, "{at_ms}\t{pod}\t{shard}\t{epoch}\tgone");
         }
+    }
+}
+
+/// Removes what an earlier check has left.
+pub(super) fn forget() -> Result<()> {
+    let dir = workspace::root()?.join(DIR);
+    match dir.exists() {
+        true => std::fs::remove_dir_all(&dir).with_context(|| format!("removing {}", dir.display())),
+        false => Ok(()),
     }
 }
 

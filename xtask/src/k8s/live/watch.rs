@@ -73,6 +73,7 @@ struct Page {
 impl Watch {
     /// `token` is one of a viewer.
     pub(super) fn start(up: &Up, token: &str) -> Result<Watch> {
+        let records = Records::begin(up.kubectl.clone())?;
         let config = format!("--kubeconfig={}", up.kubectl.config().display());
         let mut command = up.kubectl.command(&["proxy", "--port=0", &config]);
         let mut proxy = command.stdout(Stdio::piped()).spawn().context("running kubectl proxy")?;
@@ -84,7 +85,6 @@ impl Watch {
                 return Err(error);
             }
         };
-        let records = Records::begin(up.kubectl.clone())?;
         let seen = Arc::new(Mutex::new(Seen { records: Some(records), ..Seen::default() }));
         let ends = Arc::<AtomicBool>::default();
         let asker = Asker {
