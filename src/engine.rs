@@ -255,6 +255,18 @@ impl Engine {
         }
     }
 
+    fn owner_answered(&mut self, input: Input) {
+        let (lease, now) = (&mut self.ownership, self.now.boot);
+        let turn = match input {
+            Input::OwnerRead(read) => lease.owner_read(now, read),
+            Input::OwnerSeen(seen) => lease.owner_seen(now, seen),
+            Input::Bumped(applied) => lease.bumped(now, applied),
+            Input::Released(applied) => lease.released(now, applied),
+            _ => return,
+        };
+        self.turn(turn);
+    }
+
     /// Takes one fact. Effects that follow are then to be polled until there are none; of several facts of everyday taken one
     /// after the other they follow together, so that what they lead to is written together.
     pub fn handle(&mut self, now: Now, input: Input) {
@@ -269,17 +281,8 @@ impl Engine {
             Input::Lost => self.lost(),
             Input::Budget(budget) => self.set_budget(budget),
             Input::Gates(closed, asked_at) => self.gates_known(closed, asked_at),
-            Input::OwnerRead(read) => {
-                let turn = self.ownership.owner_read(now.boot, read);
-                self.turn(turn);
-            }
-            Input::Bumped(applied) => {
-                let turn = self.ownership.bumped(now.boot, applied);
-                self.turn(turn);
-            }
-            Input::Released(applied) => {
-                let turn = self.ownership.released(now.boot, applied);
-                self.turn(turn);
+            Input::OwnerRead(_) | Input::OwnerSeen(_) | Input::Bumped(_) | Input::Released(_) => {
+                self.owner_answered(input);
             }
             Input::ProgressRead(ticket, read) => self.when_fresh(ticket, |engine| engine.progress_read(read)),
             Input::ProgressWritten(ticket, written) => {

@@ -340,5 +340,6 @@ fn options_of(config: &Config) -> runtime::Options {
         group: config.kafka.group.clone(),
         prefix: config.topics.prefix.clone(),
         sole_owner: false,
+        static_member: config.kafka.group_instance.is_some(),
     }
 }

@@ -17,6 +17,7 @@ mod membership;
 mod observe;
 pub(crate) mod perform;
 mod publish;
+mod rehearsal;
 mod retention;
 mod slots;
 mod trouble;
@@ -100,6 +101,8 @@ pub struct Options {
     pub prefix: String,
     /// No other process can own a shard (the embedded store is locked): a jump of the clock ends no lease.
     pub sole_owner: bool,
+    /// The group keeps its shards for it while it is away for a moment: nobody runs them then.
+    pub static_member: bool,
 }
 
 /// What actors share.
@@ -165,7 +168,7 @@ const LET_GO: Duration = Duration::from_secs(6);
 const FLUSH: Duration = Duration::from_secs(3);
 
 impl Service {
-    /// Starts: joins the group, unless it is drained, and what it is assigned.
+    /// Starts: joins the group, unless it is drained and once it has rehearsed a takeover, and what it is assigned.
     pub fn start(parts: Parts) -> Service {
         let limits = parts.registry.handlers().map(|(name, _, policy)| (name.clone(), limit_of(&policy)));
         let pool = engine::Pool::new(limits.collect(), limit_of(&crate::dispatch::Policy::default()))

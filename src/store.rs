@@ -184,6 +184,12 @@ pub trait Store: Send + Sync + 'static {
     /// The owner row, read linearizably; the default row when there is none.
     fn owner(&self, shard: Shard) -> Answer<OwnerRow>;
 
+    /// The owner row as a quorum of replicas shows it, as it is or as it was before: columns that were decided, those of one change
+    /// maybe beside those of another. Unlike [`Store::owner`] it is in no compare-and-set's way.
+    fn look_at_owner(&self, shard: Shard) -> Answer<OwnerRow> {
+        self.owner(shard)
+    }
+
     /// Compare-and-set of the owner row: true = applied. After [`Error::Unavailable`] it may or may not have been.
     fn bump(&self, shard: Shard, bump: Bump) -> Answer<bool>;
 

@@ -180,6 +180,7 @@ impl Shard {
     fn answer(&mut self, effect: Effect) -> Option<Input> {
         Some(match effect {
             Effect::ReadOwner => Input::OwnerRead(Ok(self.owner.clone())),
+            Effect::LookAtOwner => Input::OwnerSeen(Ok(self.owner.clone())),
             Effect::Bump { expected, owner, wait_ms } => {
                 self.owner.epoch = Epoch(expected.0 + 1);
                 (self.owner.owner, self.owner.wait_ms) = (owner, wait_ms);

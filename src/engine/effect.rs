@@ -106,6 +106,8 @@ pub enum Observation {
 pub enum Effect {
     /// Linearizable read of the owner row.
     ReadOwner,
+    /// Plain quorum read of the owner row: what was decided, now or before.
+    LookAtOwner,
     /// Compare-and-set of the owner row.
     Bump {
         /// The epoch that was read.

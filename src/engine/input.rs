@@ -106,6 +106,8 @@ pub enum Input {
     Gates(Arc<Closed>, Boot),
     /// Answer to `Effect::ReadOwner`.
     OwnerRead(Result<OwnerRow, Failure>),
+    /// Answer to `Effect::LookAtOwner`.
+    OwnerSeen(Result<OwnerRow, Failure>),
     /// Answer to `Effect::Bump`: whether it applied.
     Bumped(Result<bool, Failure>),
     /// Answer to `Effect::Release`.

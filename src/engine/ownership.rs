@@ -12,7 +12,7 @@
 //!
 //! # The row
 //!
-//! One row of each shard, changed by compare-and-set only, read by linearizable (SERIAL) reads: `epoch`, the number of
+//! One row of each shard, changed by compare-and-set only, read by linearizable (SERIAL) reads, and looked at by plain ones: `epoch`, the number of
 //! the present ownership; `owner`, fresh for the bump that made it; `released_epoch`, the highest epoch let go in order
 //! (equal to `epoch`: nobody owns the shard); `lease_ms`, the lease of that owner; `wait_ms`, what it has to wait for
 //! itself, 0 once the owner before has let go for it, or, once it has let go, what is left of that for the next owner: 0
@@ -31,9 +31,11 @@
 //! more is *followed* instead, and lets go in order. **Start** only while valid: looked at before the start is sent to
 //! the store and again before the call. **Release**: when the shard is taken in order, while what was applied is
 //! written down; by who still waits, with what is left of its wait when the request is sent. An owner runs on first, until another has
-//! bumped, since the group tells the next owner only when the shard was taken: it reads the row every 100 ms, lets go in
-//! the next owner's row (compare-and-set on that one's epoch and id), and the next owner, who reads as often, starts.
-//! When nobody comes it lets go after R. Calls under way go on to their deadline under the old epoch; the new owner finds
+//! bumped, since the group tells the next owner only when the shard was taken: it looks at the row again and again, lets go in
+//! the next owner's row (compare-and-set on that one's epoch and id), and the next owner, who looks as often, starts.
+//! When nobody comes it lets go after R. **Look**: a plain quorum read. What it shows was decided once, and may be of before, or part of it: enough to
+//! let go, and, while the own lease is valid, to end a wait that the owner before has ended, and for nothing else. A linearizable read would make the very
+//! compare-and-set that is looked for begin anew: in Paxos it is a round of its own. Calls under way go on to their deadline under the old epoch; the new owner finds
 //! them open and holds their queues.
 //!
 //! # Timings (defaults; [`Timing`])
@@ -168,12 +170,15 @@ pub(super) struct Ownership {
     retries: u32,
     /// Until when the other of a hand-over is looked for at short intervals.
     looks_until: Boot,
+    next_look: Boot,
     /// How this one lets go in the row of who has bumped since, and waits for it.
     for_follower: Option<Release>,
 }
 
-/// Time between two looks at the owner row while the other of a hand-over is looked for, in milliseconds.
-const LOOK_MS: u64 = 100;
+/// From the answer of a look at the owner row to the next one while the other of a hand-over is looked for, in milliseconds.
+const LOOK_MS: u64 = 30;
+/// A look that is not answered for so long is asked again, elsewhere, in milliseconds.
+const LOOK_AGAIN_MS: u64 = 250;
 /// For so long a new owner looks whether the one before lets go, in milliseconds; later at each verify.
 const LOOKS_MS: u64 = 3_000;
 const RETRY_FIRST_MS: u64 = 100;
@@ -198,6 +203,7 @@ impl Ownership {
             next_call: None,
             retries: 0,
             looks_until: Boot(0),
+            next_look: Boot(0),
             for_follower: None,
         }
     }
@@ -296,8 +302,12 @@ impl Ownership {
 
     /// The shard is to be let go, and runs on until another has bumped: looks for that at once and often, for so long.
     pub(super) fn look_for_follower(&mut self, now: Boot, time_ms: u64) {
+        self.begin_looks(now, time_ms);
+    }
+
+    fn begin_looks(&mut self, now: Boot, time_ms: u64) {
         self.looks_until = now.plus_ms(time_ms);
-        self.next_call = Some(now);
+        self.next_look = now;
     }
 
     /// Lets go in order: from now on nothing starts.
@@ -322,7 +332,16 @@ impl Ownership {
             return Turn::Lapsed(if self.jumped { "clock_jump" } else { "lapsed" });
         }
         self.call(now, effects);
+        if self.look_timeout().is_some_and(|at| at <= now) {
+            self.next_look = now.plus_ms(LOOK_AGAIN_MS);
+            effects.push(Effect::LookAtOwner);
+        }
         self.end_wait(now)
+    }
+
+    fn look_timeout(&self) -> Option<Boot> {
+        let may_look = matches!(self.phase, Phase::Waiting { .. } | Phase::Owned);
+        (may_look && self.next_look < self.looks_until).then_some(self.next_look)
     }
 
     /// Nothing that was read before counts any more; the next read decides.
@@ -348,6 +367,7 @@ impl Ownership {
         match self.phase {
             Phase::Waiting { until } if now >= until && now < self.valid_until => {
                 self.phase = Phase::Owned;
+                self.looks_until = Boot(0);
                 self.lapsed_at = None;
                 self.jumped = false;
                 Turn::Load
@@ -398,7 +418,7 @@ impl Ownership {
             _ => None,
         };
         let lapse = (self.phase == Phase::Owned && self.lapsed_at.is_none()).then_some(self.valid_until);
-        [call, wait, lapse].into_iter().flatten().min()
+        [call, wait, lapse, self.look_timeout()].into_iter().flatten().min()
     }
 
     pub(super) fn owner_read(&mut self, now: Boot, read: Result<OwnerRow, Failure>) -> Turn {
@@ -448,6 +468,25 @@ impl Ownership {
         }
     }
 
+    /// What a look showed: the row as it is, or as it was before. Who is fenced by it hears that from a verify; so does an owner
+    /// that waits for the answer to one, and could send no release before it.
+    pub(super) fn owner_seen(&mut self, now: Boot, seen: Result<OwnerRow, Failure>) -> Turn {
+        self.next_look = self.next_look.min(now.plus_ms(LOOK_MS));
+        let Ok(row) = seen else { return Turn::Nothing };
+        let is_mine = row.epoch == self.epoch && row.owner == self.owner;
+        match &mut self.phase {
+            Phase::Waiting { until } if is_mine && row.wait_ms == 0 => {
+                // Nobody but the owner before writes that: it has let go.
+                *until = now.min(*until);
+                self.end_wait(now)
+            }
+            Phase::Owned if !self.assigned && self.sent.is_none() && row.epoch > self.epoch => {
+                self.meet(&row)
+            }
+            _ => Turn::Nothing,
+        }
+    }
+
     fn confirm(&mut self, now: Boot, sent: Boot, row: &OwnerRow, expected: Epoch, wait_ms: u64) -> Turn {
         let mine = row.owner.wrapping_sub(self.first_uuid) < self.bumps;
         if row.epoch.0 == expected.0 + 1 && (mine || planted!(EpochReused)) {
@@ -476,7 +515,7 @@ impl Ownership {
 
     fn won(&mut self, now: Boot, sent: Boot, expected: Epoch, wait_ms: u64) -> Turn {
         self.epoch = Epoch(expected.0 + 1);
-        self.looks_until = if wait_ms > 0 { now.plus_ms(LOOKS_MS) } else { Boot(0) };
+        self.begin_looks(now, LOOKS_MS);
         self.extend(sent);
         self.lapsed_at = None;
         self.phase = Phase::Waiting { until: now.plus_ms(wait_ms) };
@@ -528,8 +567,7 @@ impl Ownership {
 
     fn extend(&mut self, sent: Boot) {
         self.valid_until = sent.plus_ms(self.timing.lease_ms - self.timing.margin_ms);
-        let every_ms = if sent < self.looks_until { LOOK_MS } else { self.timing.verify_ms };
-        self.next_call = Some(sent.plus_ms(every_ms));
+        self.next_call = Some(sent.plus_ms(self.timing.verify_ms));
     }
 
     /// Verifies at once: a handler says that the token is old.

@@ -153,6 +153,8 @@ label! {
         WriteProgress = "write_progress",
         /// Reading the owner row.
         Owner = "owner",
+        /// Looking at the owner row during a hand-over.
+        OwnerLook = "owner_look",
         /// Raising the epoch.
         Bump = "bump",
         /// Giving a shard back.

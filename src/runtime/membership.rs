@@ -1,5 +1,5 @@
-//! Whether the instance is in the group: it joins when it knows the gates and is not drained, and leaves when an engine asks
-//! for it or a person drains it.
+//! Whether the instance is in the group: it joins when it knows the gates, is not drained and has rehearsed a takeover, and leaves
+//! when an engine asks for it or a person drains it.
 //!
 //! ```text
 //!   gates known ──► not drained ──► in the group ──drained──► away ──undone──► in the group
@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use crate::engine::LeaveCause;
 use crate::model::{DrainPlace, Operation, Shard};
 
+use super::rehearsal::rehearse;
 use super::{ARRIVE, Service};
 
 /// Time out of the group, at least, when an engine asked for it: twice as long each time that another owned a shard again, up to
@@ -38,16 +39,20 @@ pub(crate) type Drained = Option<(DrainPlace, Operation)>;
 pub(super) async fn keep(service: Service, mut asked: mpsc::Receiver<LeaveCause>) {
     service.shared.gates.known().await;
     let mut drained = service.shared.gates.drained();
-    let (mut has_left, mut away, mut joined) = (false, AWAY.0 / 2, Instant::now());
+    let (mut has_left, mut away, mut joined) = (false, AWAY.0 / 2, None::<Instant>);
     loop {
         has_left |= stay_away_while_drained(&service, &mut drained).await;
-        if has_left {
-            // Whoever else asked for it meanwhile has it. One that stayed in the group still owes it.
-            let _ = asked.try_recv();
-        }
-        service.join_group();
-        if has_left {
-            joined = Instant::now();
+        if has_left || joined.is_none() {
+            tokio::select! {
+                () = until(&mut drained, Option::is_some) => continue,
+                () = rehearse(&service) => {}
+            }
+            if has_left {
+                // Whoever else asked for it meanwhile has it. One that stayed in the group still owes it.
+                let _ = asked.try_recv();
+            }
+            service.join_group();
+            joined = Some(Instant::now());
         }
         has_left = tokio::select! {
             () = until(&mut drained, Option::is_some) => false,
@@ -56,7 +61,8 @@ pub(super) async fn keep(service: Service, mut asked: mpsc::Receiver<LeaveCause>
                     step_aside(&service, LeaveCause::StoreSilent, AWAY.0, &mut drained).await
                 }
                 Some(LeaveCause::Fenced) => {
-                    away = if joined.elapsed() < LASTED { AWAY.1.min(away * 2) } else { AWAY.0 };
+                    let is_early = joined.is_some_and(|joined| joined.elapsed() < LASTED);
+                    away = if is_early { AWAY.1.min(away * 2) } else { AWAY.0 };
                     step_aside(&service, LeaveCause::Fenced, away, &mut drained).await
                 }
                 None => return,

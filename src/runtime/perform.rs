@@ -15,6 +15,10 @@ use super::actor::{Actor, Calling};
 impl Actor {
     pub(super) fn perform(&mut self, effect: Effect) {
         match effect {
+            Effect::LookAtOwner => {
+                let seen = self.shared.store.look_at_owner(self.shard);
+                self.answer_later(async move { Input::OwnerSeen(seen.await.map_err(store_failure)) });
+            }
             Effect::ReadOwner => {
                 let owner = self.shared.store.owner(self.shard);
                 self.answer_later(async move { Input::OwnerRead(owner.await.map_err(store_failure)) });

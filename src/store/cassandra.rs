@@ -230,6 +230,10 @@ impl Store for Cassandra {
         answer!(self, shared => owner::owner(&shared, shard))
     }
 
+    fn look_at_owner(&self, shard: Shard) -> Answer<OwnerRow> {
+        answer!(self, shared => owner::look(&shared, shard))
+    }
+
     fn bump(&self, shard: Shard, bump: Bump) -> Answer<bool> {
         answer!(self, shared => owner::bump(&shared, shard, &bump))
     }

@@ -113,6 +113,10 @@ impl Store for Metered {
         self.timed(StoreOp::Owner, self.inner.owner(shard))
     }
 
+    fn look_at_owner(&self, shard: Shard) -> Answer<OwnerRow> {
+        self.timed(StoreOp::OwnerLook, self.inner.look_at_owner(shard))
+    }
+
     fn bump(&self, shard: Shard, bump: Bump) -> Answer<bool> {
         self.timed(StoreOp::Bump, self.inner.bump(shard, bump))
     }

@@ -99,6 +99,7 @@ async fn start_with(
             repeat_window_ms: limits::REPEAT_WINDOW_MS,
             prefix: "dueline".into(),
             sole_owner: true,
+            static_member: false,
         },
     };
     Running { service: Service::start(parts), producer, ran }

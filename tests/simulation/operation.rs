@@ -12,6 +12,7 @@ use crate::world::{Addr, Event, World};
 #[derive(Clone, Debug)]
 pub(crate) enum StoreOp {
     ReadOwner,
+    LookAtOwner,
     Change(Change),
     ReadProgress(u64),
     WriteProgress(u64, Box<Progress>, u64),

@@ -16,13 +16,14 @@ impl World {
     pub(crate) fn perform(&mut self, from: Addr, effect: Effect, engine: &Engine) {
         let word = crate::words::of_effect(&effect);
         self.mix_word(word);
-        if self.setup.shows(from.shard) && !matches!(effect, Effect::ReadOwner) {
+        if self.setup.shows(from.shard) && !matches!(effect, Effect::ReadOwner | Effect::LookAtOwner) {
             let text: String = format!("{effect:?}").chars().take(6000).collect();
             eprintln!("{:>8} i{}.{} s{} -> {text}", self.now, from.instance, from.life, from.shard.0);
         }
         self.held_up = self.spring(from, &effect);
         match effect {
             Effect::ReadOwner => self.ask_store(from, StoreOp::ReadOwner),
+            Effect::LookAtOwner => self.ask_store(from, StoreOp::LookAtOwner),
             Effect::Bump { expected, owner, wait_ms } => {
                 let lease_ms = self.setup.timing.lease_ms;
                 if (1..lease_ms).contains(&wait_ms) {

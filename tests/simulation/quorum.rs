@@ -91,7 +91,8 @@ impl World {
             }
             StoreOp::ReadOwner => return self.read_owner(from, reached),
             StoreOp::Change(change) => return self.change_owner(from, *change, reached, fate),
-            StoreOp::ReadProgress(_)
+            StoreOp::LookAtOwner
+            | StoreOp::ReadProgress(_)
             | StoreOp::LookUp(..)
             | StoreOp::Slice(..)
             | StoreOp::Facts(..)
@@ -113,6 +114,7 @@ impl World {
 
     fn read(&mut self, shard: Shard, op: &StoreOp, asked: Asked) -> Option<Input> {
         Some(match op {
+            StoreOp::LookAtOwner => Input::OwnerSeen(Ok(self.store.owners.look(shard, asked[0]))),
             StoreOp::ReadProgress(ticket) => {
                 Input::ProgressRead(*ticket, Ok(self.store.progress(shard, asked[0])))
             }
@@ -377,6 +379,7 @@ enum Answer {
 fn unanswered_input(op: StoreOp) -> Input {
     match op {
         StoreOp::ReadOwner => Input::OwnerRead(Err(away())),
+        StoreOp::LookAtOwner => Input::OwnerSeen(Err(away())),
         StoreOp::Change(Change::Bump { .. }) => Input::Bumped(Err(away())),
         StoreOp::Change(Change::Release(_)) => Input::Released(Err(away())),
         StoreOp::ReadProgress(ticket) => Input::ProgressRead(ticket, Err(away())),

@@ -10,6 +10,7 @@ pub(crate) fn of_input(input: &Input) -> &'static str {
         Input::Budget(_) => "budget",
         Input::Gates(..) => "gates",
         Input::OwnerRead(_) => "owner read",
+        Input::OwnerSeen(_) => "owner seen",
         Input::Bumped(_) => "bumped",
         Input::Released(_) => "released",
         Input::ProgressRead(..) => "progress read",
@@ -37,6 +38,7 @@ pub(crate) fn of_input(input: &Input) -> &'static str {
 pub(crate) fn of_effect(effect: &Effect) -> &'static str {
     match effect {
         Effect::ReadOwner => "read owner",
+        Effect::LookAtOwner => "look at owner",
         Effect::Bump { .. } => "bump",
         Effect::Release(_) => "release",
         Effect::ReadProgress(_) => "read progress",

@@ -94,6 +94,8 @@ struct Node {
 struct State {
     now: Boot,
     row: Row,
+    /// The row before its last change.
+    before: Row,
     nodes: [Node; 2],
     /// Changes given up by who asked, not applied so far.
     ghosts: Vec<Ask>,
@@ -113,6 +115,9 @@ enum Action {
     Revoke(usize),
     /// An owner to whom the shard was not given any more lets go.
     LetGo(usize),
+    /// A look shows the row to one that bumped or owns, or that of before the last change.
+    See(usize),
+    SeeBefore(usize),
 }
 
 struct Lease {
@@ -129,6 +134,7 @@ impl State {
                 let applies = row.epoch == expected;
                 if applies {
                     let lease_ms = TIMING.lease_ms;
+                    self.before = row;
                     self.row = Row { epoch: expected + 1, owner, lease_ms, wait_ms, ..row };
                 }
                 Said::Applied(applies)
@@ -136,6 +142,7 @@ impl State {
             Ask::Release(Release { released, epoch, owner, wait_ms }) => {
                 let applies = (row.epoch, row.owner) == (epoch.0, owner);
                 if applies {
+                    self.before = row;
                     (self.row.released, self.row.wait_ms) = (released.0, wait_ms);
                 }
                 Said::Applied(applies)
@@ -157,9 +164,18 @@ impl State {
             Ask::Bump { .. } => node.lease.bumped(now, said.map(applied)),
             Ask::Release(_) => node.lease.released(now, said.map(applied)),
         };
-        // Nothing else that the engine makes of a turn changes who may start.
+        self.turn(n, turn);
+    }
+
+    fn see(&mut self, n: usize, seen: Row) {
+        let turn = self.nodes[n].lease.owner_seen(self.now, Ok(seen.shown()));
+        self.turn(n, turn);
+    }
+
+    /// Nothing else that the engine makes of a turn changes who may start.
+    fn turn(&mut self, n: usize, turn: Turn) {
         if turn == Turn::Followed {
-            node.lease.release(now);
+            self.nodes[n].lease.release(self.now);
         }
     }
 
@@ -168,6 +184,8 @@ impl State {
         let _ = self.nodes[n].lease.tick(self.now, &mut effects);
         for effect in effects {
             let ask = match effect {
+                // What it shows comes at any time.
+                Effect::LookAtOwner => continue,
                 Effect::ReadOwner => Ask::Read,
                 Effect::Bump { expected, owner, wait_ms } => {
                     Ask::Bump { expected: expected.0, owner, wait_ms }
@@ -197,6 +215,7 @@ impl Model for Lease {
         vec![State {
             now: Boot(STEP_MS),
             row: Row::default(),
+            before: Row::default(),
             nodes: [node(), node()],
             ghosts: Vec::new(),
             losses: 0,
@@ -215,6 +234,9 @@ impl Model for Lease {
                 Some((_, None)) => actions.push(Action::Apply(n)),
                 Some((_, Some(_))) => actions.push(Action::Answer(n)),
                 None => {}
+            }
+            if matches!(node.lease.phase, Phase::Waiting { .. } | Phase::Owned) {
+                actions.extend([Action::See(n), Action::SeeBefore(n)]);
             }
             if node.asked.is_some() && state.losses < self.bounds.losses {
                 actions.push(Action::Lose(n));
@@ -276,6 +298,12 @@ impl Model for Lease {
             Action::LetGo(n) => {
                 state.nodes[n].lease.release(state.now);
             }
+            Action::See(n) => state.see(n, state.row),
+            Action::SeeBefore(n) => state.see(n, state.before),
+        }
+        // So one look is not to be told from another.
+        for node in &mut state.nodes {
+            node.lease.next_look = Boot(0);
         }
         (state != *last).then_some(state)
     }
@@ -292,10 +320,8 @@ impl Model for Lease {
             (0..2).any(|n| state.may_start(n) && state.row.wait_ms == 0 && state.row.epoch == 2)
         };
         let handed_over = |_: &Lease, state: &State| {
-            // Who looks for the other, and has the shard, has bumped over one that had not let go.
-            let looks =
-                |n: usize| state.nodes[n].lease.assigned() && state.nodes[n].lease.looks_until > Boot(0);
-            (0..2).any(|n| state.may_start(n) && looks(n)) && state.row.wait_ms == 0
+            let is_release = state.before.epoch == state.row.epoch && state.before.wait_ms > 0;
+            (0..2).any(|n| state.may_start(n)) && is_release && state.row.wait_ms == 0
         };
         let let_go = |_: &Lease, state: &State| state.row.released > 0;
         vec![

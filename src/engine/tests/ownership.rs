@@ -193,6 +193,78 @@ fn who_bumped_over_an_owner_that_never_lets_go_waits_for_its_lease() {
     assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "running");
 }
 
+#[test]
+fn who_looks_for_the_other_of_a_hand_over_is_in_the_way_of_no_compare_and_set() {
+    for is_owner in [true, false] {
+        let mut lease = waiting_for_another();
+        let mut asked = Vec::new();
+        if is_owner {
+            lease.tick(Boot(6_000), &mut asked);
+            let row = OwnerRow { epoch: Epoch(2), owner: 7, lease_ms: 6_000, ..OwnerRow::default() };
+            lease.owner_read(Boot(6_000), Ok(row));
+            assert!(lease.valid(Boot(6_000)));
+            lease.unassign();
+            lease.look_for_follower(Boot(6_000), 1_500);
+        }
+        asked.clear();
+        let from = if is_owner { 6_000 } else { 0 };
+        for ms in from..from + 1_500 {
+            lease.tick(Boot(ms), &mut asked);
+            lease.owner_seen(Boot(ms), Err(Rig::away()));
+        }
+        assert_eq!(asked, vec![Effect::LookAtOwner; 50], "no linearizable read before its time");
+    }
+}
+
+#[test]
+fn a_look_without_an_answer_is_asked_again() {
+    let mut lease = waiting_for_another();
+    let mut asked = Vec::new();
+    for ms in 0..1_000 {
+        lease.tick(Boot(ms), &mut asked);
+    }
+    assert_eq!(asked, vec![Effect::LookAtOwner; 4], "every quarter of a second");
+}
+
+#[test]
+fn an_owner_runs_on_while_a_verify_is_in_the_way_of_its_release() {
+    let mut lease = waiting_for_another();
+    let mut asked = Vec::new();
+    let mine = OwnerRow { epoch: Epoch(2), owner: 7, lease_ms: 6_000, ..OwnerRow::default() };
+    let others = OwnerRow { epoch: Epoch(3), owner: 9, wait_ms: 6_000, ..mine.clone() };
+    lease.tick(Boot(6_000), &mut asked);
+    lease.owner_read(Boot(6_000), Ok(mine));
+    lease.unassign();
+    lease.look_for_follower(Boot(6_000), 4_000);
+    lease.tick(Boot(7_500), &mut asked);
+    assert_eq!(asked[asked.len() - 2..], [Effect::ReadOwner, Effect::LookAtOwner]);
+    assert_eq!(lease.owner_seen(Boot(7_550), Ok(others.clone())), Turn::Nothing);
+    assert!(lease.valid(Boot(7_550)));
+    assert_eq!(lease.owner_read(Boot(7_600), Ok(others)), Turn::Followed);
+}
+
+#[test]
+fn a_row_of_before_ends_no_wait() {
+    let mut lease = waiting_for_another();
+    let mine = OwnerRow { epoch: Epoch(2), owner: 7, wait_ms: 6_000, ..OwnerRow::default() };
+    let before = OwnerRow { epoch: Epoch(1), owner: 3, wait_ms: 0, ..mine.clone() };
+    let anothers = OwnerRow { owner: 8, wait_ms: 0, ..mine.clone() };
+    for row in [OwnerRow::default(), before, anothers, mine.clone()] {
+        assert_eq!(lease.owner_seen(Boot(100), Ok(row)), Turn::Nothing);
+        assert_eq!((lease.phase_word(), lease.valid(Boot(100))), ("waiting", false));
+    }
+    assert_eq!(lease.owner_seen(Boot(100), Ok(OwnerRow { wait_ms: 0, ..mine })), Turn::Load);
+    assert!(lease.valid(Boot(100)));
+}
+
+#[test]
+fn a_look_ends_the_wait_of_no_one_whose_lease_has_run_out() {
+    let mut lease = waiting_for_another();
+    let mine = OwnerRow { epoch: Epoch(2), owner: 7, wait_ms: 0, ..OwnerRow::default() };
+    assert_eq!(lease.owner_seen(Boot(5_000), Ok(mine)), Turn::Nothing);
+    assert!(!lease.valid(Boot(5_000)));
+}
+
 /// The owner crashed, another waited for two seconds of its lease, and is told that the shard is taken.
 fn revoked_after_two_seconds_of_the_wait() -> Rig {
     let mut rig = Rig::running();

@@ -219,8 +219,9 @@ impl Rig {
 
     fn answer(&mut self, effect: Effect) -> Option<Input> {
         Some(match effect {
-            Effect::ReadOwner if self.no_owner => return None,
+            Effect::ReadOwner | Effect::LookAtOwner if self.no_owner => return None,
             Effect::ReadOwner => Input::OwnerRead(Ok(self.owner.clone())),
+            Effect::LookAtOwner => Input::OwnerSeen(Ok(self.owner.clone())),
             Effect::Bump { expected, owner, wait_ms } => {
                 self.owner.epoch = crate::model::Epoch(expected.0 + 1);
                 (self.owner.owner, self.owner.wait_ms, self.owner.lease_ms) = (owner, wait_ms, 6_000);

@@ -63,6 +63,7 @@ async fn started(dir: &Path, timing: Timing, before: Option<Bump>) -> Service {
         repeat_window_ms: limits::REPEAT_WINDOW_MS,
         prefix: "dueline".into(),
         sole_owner: true,
+        static_member: false,
     };
     Service::start(Parts {
         store,

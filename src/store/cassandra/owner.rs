@@ -1,4 +1,4 @@
-//! The owner row: read at SERIAL, changed by single-statement compare-and-set, never retried here.
+//! The owner row: read at SERIAL, looked at with QUORUM, changed by single-statement compare-and-set, never retried here.
 
 use scylla::serialize::row::SerializeRow;
 use scylla::statement::prepared::PreparedStatement;
@@ -10,10 +10,19 @@ use super::{Shared, errors};
 use crate::model::{Epoch, OwnerRow, Release, Shard};
 use crate::store::{Bump, Error};
 
-/// The owner row; the default row when there is none.
+/// The owner row, read linearizably; the default row when there is none.
 pub(super) async fn owner(shared: &Shared, shard: Shard) -> Result<OwnerRow, Error> {
+    read(shared, &shared.statements.owner_read, shard).await
+}
+
+/// The owner row as a quorum of replicas shows it.
+pub(super) async fn look(shared: &Shared, shard: Shard) -> Result<OwnerRow, Error> {
+    read(shared, &shared.statements.owner_look, shard).await
+}
+
+async fn read(shared: &Shared, statement: &PreparedStatement, shard: Shard) -> Result<OwnerRow, Error> {
     type Columns = (i64, Uuid, i64, i64, i64, String, String);
-    let page = one_page(shared, &shared.statements.owner_read, (shard_column(shard),)).await?;
+    let page = one_page(shared, statement, (shard_column(shard),)).await?;
     let Some((epoch, owner, released_epoch, lease_ms, wait_ms, instance, advertise)) =
         rows::<Columns>("shard_owner", &page)?.into_iter().next()
     else {

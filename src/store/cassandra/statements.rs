@@ -36,6 +36,7 @@ pub(super) struct Statements {
     pub(super) cluster_read: PreparedStatement,
     pub(super) cluster_insert: PreparedStatement,
     pub(super) owner_read: PreparedStatement,
+    pub(super) owner_look: PreparedStatement,
     pub(super) owner_insert: PreparedStatement,
     pub(super) owner_bump: PreparedStatement,
     pub(super) owner_release: PreparedStatement,
@@ -101,6 +102,7 @@ impl Statements {
             cluster_read: serial(CLUSTER_READ).await?,
             cluster_insert: cas(CLUSTER_INSERT).await?,
             owner_read: serial(OWNER_READ).await?,
+            owner_look: row(OWNER_READ).await?,
             owner_insert: cas(OWNER_INSERT).await?,
             owner_bump: cas(OWNER_BUMP).await?,
             owner_release: cas(

@@ -13,6 +13,7 @@ pub(super) const CHECKS: &[(&str, CheckFn)] = &[
     ("only_the_present_owner_releases", |case| Box::pin(release(case))),
     ("a_bump_keeps_what_was_released", |case| Box::pin(bump_after_release(case))),
     ("an_owner_lets_go_for_one_that_has_bumped", |case| Box::pin(release_for_the_next(case))),
+    ("a_look_shows_what_was_decided", |case| Box::pin(looks(case))),
 ];
 
 fn bump(expected: u64, owner: u128) -> Bump {
@@ -117,6 +118,19 @@ async fn bump_after_release(case: Case) {
     assert_eq!(owner(&case, shard).await, row(&bump(1, 9), 1));
     assert!(!ok("release", case.store.release(shard, of(Epoch(1), 5, 70)).await), "epoch 1 is over");
     assert_eq!(owner(&case, shard).await, row(&bump(1, 9), 1));
+}
+
+async fn looks(case: Case) {
+    let shard = case.shard(0);
+    let look = async || ok("look", case.store.look_at_owner(shard).await);
+    assert_eq!(look().await, OwnerRow::default());
+    assert!(bumped(&case, shard, bump(0, 5)).await);
+    assert_eq!(look().await, row(&bump(0, 5), 0));
+    assert!(bumped(&case, shard, bump(1, 9)).await);
+    assert_eq!(look().await, row(&bump(1, 9), 0));
+    let before = Release { released: Epoch(1), epoch: Epoch(2), owner: 9, wait_ms: 0 };
+    assert!(ok("release", case.store.release(shard, before).await));
+    assert_eq!(look().await, OwnerRow { wait_ms: 0, ..row(&bump(1, 9), 1) });
 }
 
 async fn release_for_the_next(case: Case) {

@@ -80,6 +80,11 @@ impl Owners {
         (register.value(met), finished)
     }
 
+    /// What a plain read by these replicas shows: the newest row that is committed on one of them.
+    pub(crate) fn look(&self, shard: Shard, asked: Mask) -> OwnerRow {
+        self.registers.get(&shard).map(|register| register.value(asked)).unwrap_or_default()
+    }
+
     /// A compare-and-set by these replicas: the new row if it applied, and the row of a change that it finished.
     pub(crate) fn change(
         &mut self,
