@@ -2,7 +2,8 @@
 //!
 //! The first requests of a kind take seconds on servers that have just been started, and hundreds of milliseconds on connections
 //! that were just made. A shard that changes hands meanwhile has no running owner for all of that time, where whoever runs it
-//! now could go on: so the slow requests are made before the shard is asked for. It is left out where nobody could go on: when no
+//! now could go on: so the slow requests are made before the shard is asked for. Replicas that were away are repaired by it, where a
+//! takeover would wait for that. It is left out where nobody could go on: when no
 //! other instance was seen lately, and for a static member, whose shards wait for it.
 
 use std::sync::Arc;
@@ -11,8 +12,8 @@ use std::time::Duration;
 use futures::future::try_join_all;
 use tokio::time::Instant;
 
-use crate::model::{Place, Shard};
-use crate::store::{Error, Instance, Store};
+use crate::model::{Fact, FactRow, Place, Shard, Wall};
+use crate::store::{Error, Instance, Lookup, Store};
 
 use super::{BEAT, Service};
 
@@ -21,9 +22,11 @@ const LONGEST: Duration = Duration::from_secs(5);
 /// Another instance runs shards if its last heartbeat is younger.
 const SEEN: Duration = Duration::from_secs(3 * BEAT.as_secs());
 /// Shards that are read, at most; they are spread over all.
-const SHARDS_MAX: u32 = 8;
+const SHARDS_MAX: u32 = 16;
 /// Rows of a slice that are read.
-const ROWS: usize = 50;
+const ROWS: usize = 500;
+/// Events that are looked up for a shard.
+const LOOKUPS: usize = 10;
 
 /// Reads until it is steady. A store that does not answer ends it: who takes over asks until it does.
 pub(super) async fn rehearse(service: &Service) {
@@ -71,20 +74,29 @@ async fn read_owners(service: &Service, shards: &[Shard]) -> Result<(), Error> {
     try_join_all(reads).await.map(|_| ())
 }
 
-/// Looks at the owner, reads the progress and the next tasks of each shard, one after the other, as at a takeover.
+/// Looks at the owner, reads the progress, the tasks from there on and the events of some, one after the other, as at a takeover.
 async fn round(service: &Service, shards: &[Shard]) -> Result<(), Error> {
     let shared = &service.shared;
-    let now = shared.clock.now().wall;
-    let range = (Place::start_of(now), Place::start_of(now.plus_ms(shared.options.look_ahead_ms)));
-    let reads: Vec<_> = shards.iter().map(|shard| reads(shared.store.clone(), *shard, range)).collect();
+    let to = shared.clock.now().wall.plus_ms(shared.options.look_ahead_ms);
+    let reads: Vec<_> = shards.iter().map(|shard| reads(shared.store.clone(), *shard, to)).collect();
     try_join_all(reads).await.map(|_| ())
 }
 
-async fn reads(store: Arc<dyn Store>, shard: Shard, (from, to): (Place, Place)) -> Result<(), Error> {
+async fn reads(store: Arc<dyn Store>, shard: Shard, to: Wall) -> Result<(), Error> {
     store.look_at_owner(shard).await?;
-    store.progress(shard).await?;
-    store.slice(shard, from, to, ROWS).await?;
+    if let Some(progress) = store.progress(shard).await? {
+        let from = Place::start_of(progress.watermark);
+        let slice = store.slice(shard, from, Place::start_of(to), ROWS).await?;
+        store.lookup(slice.rows.iter().rev().filter_map(event_of).take(LOOKUPS).collect()).await?;
+    }
     Ok(())
+}
+
+/// The event that a row of a task came of.
+fn event_of(row: &FactRow) -> Option<Lookup> {
+    let Fact::Task { key, .. } = &row.fact else { return None };
+    let version = row.place.version;
+    Some(Lookup { key: key.clone(), first: version, last: version })
 }
 
 /// Whether a round took three quarters of the time of the shortest one before it, or more.
