@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 use std::fs;
 use std::time::{Duration, Instant};
 
+/// Within so long after all pods are ready every shard runs.
+const SETTLED: Duration = Duration::from_secs(15);
 const JOBS_WAIT: &str = "180s";
 pub(super) const READY_WAIT_MAX: Duration = Duration::from_secs(180);
 pub(super) const SHARDS_WAIT_MAX: Duration = Duration::from_secs(60);
@@ -111,11 +113,21 @@ fn in_pod(stage: &Stage, command: &[&str]) -> Result<String> {
     stage.up.kubectl.said(&[&exec[..], command].concat())
 }
 
+/// Pods that have just joined are handed shards for a moment still.
 fn shards_listed(stage: &Stage) -> Result<String> {
-    let said = in_pod(stage, &["shard", "list", "-o", "json"])?;
-    let running = said.matches("\"running\"").count();
-    ensure!(running == SHARDS as usize, "{running} of {SHARDS} shards are running: {said}");
-    Ok(format!("{running} shards are running"))
+    let begun = Instant::now();
+    loop {
+        let said = in_pod(stage, &["shard", "list", "-o", "json"])?;
+        let running = said.matches("\"running\"").count();
+        if running == SHARDS as usize {
+            return Ok(format!(
+                "{running} shards are running, {}s after it was asked",
+                begun.elapsed().as_secs()
+            ));
+        }
+        ensure!(begun.elapsed() < SETTLED, "{running} of {SHARDS} shards are running: {said}");
+        std::thread::sleep(Duration::from_millis(500));
+    }
 }
 
 fn doctor(stage: &Stage) -> Result<String> {
