@@ -43,7 +43,7 @@ impl Engine {
             let runs = self.stage == Stage::Running && self.ownership.valid(self.now.boot);
             let run_on_ms = if runs { self.options.timing.run_on_ms } else { 0 };
             if run_on_ms > 0 {
-                self.ownership.look_for_follower(self.now.boot, run_on_ms);
+                self.ownership.begin_looks(self.now.boot, run_on_ms);
             }
             self.let_go_at = Some(self.now.boot.plus_ms(run_on_ms));
         }

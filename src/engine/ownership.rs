@@ -300,12 +300,9 @@ impl Ownership {
         true
     }
 
-    /// The shard is to be let go, and runs on until another has bumped: looks for that at once and often, for so long.
-    pub(super) fn look_for_follower(&mut self, now: Boot, time_ms: u64) {
-        self.begin_looks(now, time_ms);
-    }
-
-    fn begin_looks(&mut self, now: Boot, time_ms: u64) {
+    /// Looks for the other of a hand-over, at once and often, for so long: an owner whose shard was taken for the next one, and who
+    /// waits for the one before.
+    pub(super) fn begin_looks(&mut self, now: Boot, time_ms: u64) {
         self.looks_until = now.plus_ms(time_ms);
         self.next_look = now;
     }

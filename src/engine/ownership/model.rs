@@ -292,7 +292,7 @@ impl Model for Lease {
                 let lease = &mut state.nodes[n].lease;
                 lease.unassign();
                 if !lease.give_up_early(state.now) && lease.phase == Phase::Owned {
-                    lease.look_for_follower(state.now, STEP_MS);
+                    lease.begin_looks(state.now, STEP_MS);
                 }
             }
             Action::LetGo(n) => {

@@ -204,7 +204,7 @@ fn who_looks_for_the_other_of_a_hand_over_is_in_the_way_of_no_compare_and_set() 
             lease.owner_read(Boot(6_000), Ok(row));
             assert!(lease.valid(Boot(6_000)));
             lease.unassign();
-            lease.look_for_follower(Boot(6_000), 1_500);
+            lease.begin_looks(Boot(6_000), 1_500);
         }
         asked.clear();
         let from = if is_owner { 6_000 } else { 0 };
@@ -235,7 +235,7 @@ fn an_owner_runs_on_while_a_verify_is_in_the_way_of_its_release() {
     lease.tick(Boot(6_000), &mut asked);
     lease.owner_read(Boot(6_000), Ok(mine));
     lease.unassign();
-    lease.look_for_follower(Boot(6_000), 4_000);
+    lease.begin_looks(Boot(6_000), 4_000);
     lease.tick(Boot(7_500), &mut asked);
     assert_eq!(asked[asked.len() - 2..], [Effect::ReadOwner, Effect::LookAtOwner]);
     assert_eq!(lease.owner_seen(Boot(7_550), Ok(others.clone())), Turn::Nothing);
