@@ -86,6 +86,8 @@ pub struct Instance {
     pub name: String,
     /// Its data centre.
     pub dc: String,
+    /// How long a stop waits for calls that run, in milliseconds.
+    pub stop_wait_ms: u64,
 }
 
 /// Kafka.

@@ -94,6 +94,8 @@ pub struct Wanted {
     pub task_events: bool,
     /// Whether dead letters are copied to their topic.
     pub dead_letters: bool,
+    /// Data centres with copies of the keyspace's rows.
+    pub dcs: usize,
     /// Whether the loss of any data centre has to be survived.
     pub dc_loss: bool,
 }
@@ -111,6 +113,7 @@ impl Wanted {
             keyspace: config.cassandra.keyspace.clone(),
             task_events: config.topics.task_events,
             dead_letters: config.topics.dead_letters,
+            dcs: config.cassandra.replication.len(),
             dc_loss: config.cassandra.require_dc_loss_survival,
         }
     }

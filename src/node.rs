@@ -120,9 +120,6 @@ struct Inner {
     _redundancy: Option<redundancy::Watch>,
 }
 
-/// Time that running calls get at a stop.
-pub const DRAIN: Duration = Duration::from_secs(25);
-
 impl Node {
     /// An embedded node: no servers, everything under `data`.
     pub fn embedded(data: impl AsRef<Path>) -> Builder {
@@ -187,7 +184,7 @@ impl Node {
 
     /// Stops in order: lets go of all shards, which run on for a moment, starts nothing more, waits for running calls.
     pub async fn stop(&self) {
-        self.inner.service.stop(DRAIN).await;
+        self.inner.service.stop(self.stop_wait()).await;
     }
 
     /// The first half of [`Node::stop`]: lets go of all shards. Whoever asks is still answered.
@@ -197,7 +194,11 @@ impl Node {
 
     /// The second half: waits for running calls.
     pub(crate) async fn finish(&self) {
-        self.inner.service.finish(DRAIN).await;
+        self.inner.service.finish(self.stop_wait()).await;
+    }
+
+    fn stop_wait(&self) -> Duration {
+        Duration::from_millis(self.inner.config.instance.stop_wait_ms)
     }
 }
 

@@ -289,16 +289,19 @@ impl Service {
     }
 
     /// Stops in order: [`Service::let_go`], then [`Service::finish`].
-    pub async fn stop(&self, drain: Duration) {
+    pub async fn stop(&self, wait: Duration) {
         self.let_go().await;
-        self.finish(drain).await;
+        self.finish(wait).await;
     }
 
-    /// The second half, after [`Service::let_go`]: waits for running calls up to `drain`, and ends.
-    pub async fn finish(&self, drain: Duration) {
+    /// The second half, after [`Service::let_go`]: waits for running calls up to `wait`, and ends.
+    pub async fn finish(&self, wait: Duration) {
         self.shared.consumer.close().await;
-        if tokio::time::timeout(drain, self.until_all(Engine::is_idle)).await.is_err() {
-            tracing::warn!("calls still running at the end of the drain time are left to their deadline");
+        if tokio::time::timeout(wait, self.until_all(Engine::is_idle)).await.is_err() {
+            tracing::warn!(
+                ?wait,
+                "calls that run still are broken off; their queues wait until their deadlines"
+            );
         }
         let _ = tokio::time::timeout(FLUSH, self.shared.producer.flush(FLUSH.as_millis() as u64)).await;
         self.actors.lock().unwrap_or_else(PoisonError::into_inner).clear();

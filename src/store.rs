@@ -124,6 +124,14 @@ pub struct Instance {
     pub seen_at: Wall,
 }
 
+impl Instance {
+    /// Whether its last heartbeat is younger than so many milliseconds. What that proves is the caller's to say: who has ended
+    /// a moment ago looks the same as who runs.
+    pub(crate) fn seen_within(&self, now: Wall, ms: u64) -> bool {
+        now.ms_since(self.seen_at) < ms
+    }
+}
+
 /// The store.
 pub trait Store: Send + Sync + 'static {
     /// Requests made to servers so far, those that a driver repeats by itself counted once; `None` where there are none.

@@ -22,6 +22,21 @@ use crate::takeover::{self, Distribution, Spread};
 /// Violations that are shown; the history has them all.
 const SHOWN_MAX: usize = 10;
 
+/// Rules that every run gives something to judge: one that judged nothing has shown nothing.
+const JUDGED_ALWAYS: [Rule; 11] = [
+    Rule::NothingLost,
+    Rule::NoPhantom,
+    Rule::StoppedStaysStopped,
+    Rule::NoOverlap,
+    Rule::InOrder,
+    Rule::NeverEarly,
+    Rule::EpochsRise,
+    Rule::TokensNeverFall,
+    Rule::DuplicatesExplained,
+    Rule::QueuesIndependent,
+    Rule::ComesToRest,
+];
+
 /// What a run came to.
 #[derive(Debug)]
 pub(crate) struct Report {
@@ -54,6 +69,8 @@ struct Summary {
     calls: usize,
     checked: BTreeMap<&'static str, u64>,
     violations: BTreeMap<&'static str, usize>,
+    /// Rules that had nothing to judge, and always have.
+    unjudged: Vec<&'static str>,
     /// Further runs of a task, by cause.
     duplicates: BTreeMap<&'static str, u64>,
     /// The shard that nobody said to run for longest, and for how long, in milliseconds.
@@ -105,6 +122,7 @@ impl Report {
         let over_bound = stage.takeovers.iter().filter(|one| late(one.gap_ms)).count();
         let word = |rule: &Rule| rule.word();
         let violations = Rule::ALL.iter().map(|rule| (word(rule), judged.violations(*rule)));
+        let unjudged = unjudged(&judged);
         let sent = &stage.producer.sent;
         let course = Course::of(&history, sent.count(), sent.waits(), load_ended);
         let (recoveries, hand_overs, gone) = (&stage.recoveries, &stage.hand_overs, &stage.gone);
@@ -128,6 +146,8 @@ impl Report {
             calls: history.called.len(),
             checked: judged.checked.iter().map(|(rule, count)| (word(rule), *count)).collect(),
             violations: violations.filter(|(_, count)| *count > 0).collect(),
+            clean: judged.is_clean() && unjudged.is_empty() && (in_time || !timed),
+            unjudged,
             duplicates: judged.duplicates.clone(),
             longest_silence: stage.watch.longest_silence(),
             hand_overs: Spread::of(&mut stage.watch.hand_overs()),
@@ -137,7 +157,6 @@ impl Report {
             faults: history.faults.len(),
             bounds,
             course,
-            clean: judged.is_clean() && (in_time || !timed),
         };
         write_page(&dir.join("report.html"), stage, &summary, (&history, &judged))?;
         let file = File::create(dir.join("result.json"))?;
@@ -171,7 +190,11 @@ impl Report {
             say::data(format_args!("{is}: {what}, {wanted}: {measured}"))?;
         }
         let missed = self.over_bound + self.summary.bounds.iter().filter(|bound| !bound.kept).count();
+        let unjudged = &self.summary.unjudged;
         let verdict = match (self.judged.wrongs.len(), missed) {
+            (0, _) if !unjudged.is_empty() => {
+                format!("NOT CLEAN: nothing to judge by: {}", unjudged.join(", "))
+            }
             (0, 0) => "clean".to_owned(),
             (0, missed) if *clean => format!("clean but for {missed} figures, which are not judged"),
             (0, missed) => format!("NOT CLEAN: no violation, but {missed} figures are missed"),
@@ -199,6 +222,11 @@ pub(crate) fn check(files: &[PathBuf], known_ms: Option<i64>) -> Result<bool> {
     let wrongs = judged.wrongs.len();
     say::data(if wrongs == 0 { "clean".to_owned() } else { format!("NOT CLEAN: {wrongs} violations") })?;
     Ok(wrongs == 0)
+}
+
+fn unjudged(judged: &checker::Report) -> Vec<&'static str> {
+    let has_none = |rule: &&Rule| judged.checked.get(rule).is_none_or(|count| *count == 0);
+    JUDGED_ALWAYS.iter().filter(has_none).map(|rule| rule.word()).collect()
 }
 
 fn slack(known_ms: i64) -> Slack {
@@ -281,4 +309,21 @@ fn write_stories(dir: &Path, history: &History, judged: &checker::Report) -> Res
         std::fs::write(dir.join(format!("story-{queue}.txt")), checker::story(history, queue).join("\n"))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample;
+
+    #[test]
+    fn a_run_without_calls_is_not_clean() {
+        let mut history = History { asked: vec![sample::asked("q", "t", 5)], ..History::default() };
+        let words = |history: &History| unjudged(&checker::check(history, &slack(5_000)));
+        assert!(words(&history).contains(&"no phantom"), "{:?}", words(&history));
+        history.called = vec![sample::called("q", "t", 5, (6, 7))];
+        let left = words(&history);
+        assert!(!left.contains(&"no phantom") && !left.contains(&"in order"), "{left:?}");
+        assert!(left.contains(&"epochs rise"), "nobody wrote down who owned what: {left:?}");
+    }
 }

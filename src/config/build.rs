@@ -16,7 +16,11 @@ use super::{
 pub(super) fn config(main: &mut Section, tables: &Tables, problems: &mut Vec<Problem>) -> Config {
     compute(main);
     let config = Config {
-        instance: Instance { name: main.text("instance.name"), dc: main.text("instance.dc") },
+        instance: Instance {
+            name: main.text("instance.name"),
+            dc: main.text("instance.dc"),
+            stop_wait_ms: main.ms("instance.stop_wait"),
+        },
         kafka: kafka(main, problems),
         topics: topics(main, problems),
         cassandra: cassandra(main, problems),

@@ -49,6 +49,12 @@ pub(super) static KEYS: &[Key] = &[
     ),
     key("instance.dc", Line, Text("dc1"), "Data centre this instance runs in"),
     key(
+        "instance.stop_wait",
+        Duration { min: 0, max: DAY },
+        Text("35s"),
+        "A stop waits so long for calls that run; what takes longer is broken off and tried again. Whatever ends the process by force (systemd, Kubernetes) has to give it 25 s more",
+    ),
+    key(
         "kafka.brokers",
         Line,
         Unset,

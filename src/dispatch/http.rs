@@ -11,6 +11,7 @@
 
 mod answer;
 mod loopback;
+mod resolve;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -67,9 +68,12 @@ pub enum UrlError {
     /// A user name or password in it.
     #[error("holds credentials; sign the callbacks instead")]
     Credentials,
+    /// A link-local address.
+    #[error("names a link-local address, which is not called")]
+    LinkLocal,
 }
 
-/// Reads a handler's URL: http or https, at most 2,048 bytes, without credentials.
+/// Reads a handler's URL: http or https, at most 2,048 bytes, without credentials, not of a link-local address.
 ///
 /// # Errors
 /// Says which of these it is not.
@@ -83,6 +87,10 @@ pub fn parse_url(text: &str) -> Result<Url, UrlError> {
     }
     if !url.username().is_empty() || url.password().is_some() {
         return Err(UrlError::Credentials);
+    }
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    if host.parse().is_ok_and(|ip| resolve::is_link_local(&ip)) {
+        return Err(UrlError::LinkLocal);
     }
     Ok(url)
 }
@@ -105,7 +113,8 @@ impl Connections {
     /// # Errors
     /// The client cannot be set up.
     pub fn new() -> Result<Connections, ClientError> {
-        Ok(Connections { plain: build(builder().tls_certs_only([]))?, tls: None })
+        let plain = builder().tls_certs_only([]).dns_resolver(resolve::NOT_LINK_LOCAL);
+        Ok(Connections { plain: build(plain)?, tls: None })
     }
 
     /// Adds TLS, trusting the machine's CA certificates.
@@ -113,7 +122,7 @@ impl Connections {
     /// # Errors
     /// The machine has no CA certificates, or they cannot be read.
     pub fn with_tls(self) -> Result<Connections, ClientError> {
-        Ok(Connections { tls: Some(build(builder())?), ..self })
+        Ok(Connections { tls: Some(build(builder().dns_resolver(resolve::NOT_LINK_LOCAL))?), ..self })
     }
 
     fn of(&self, url: &Url) -> Option<reqwest::Client> {

@@ -30,7 +30,7 @@ macro_rules! checks {
 checks! {
     KafkaAnswers = "kafka-answers", "Kafka answers; its brokers, each with its rack";
     KafkaBrokers = "kafka-brokers", "There are as many brokers as `topics.replication_factor` wants copies";
-    KafkaRacks = "kafka-racks", "Every broker has a rack, and there are enough racks to lose one";
+    KafkaRacks = "kafka-racks", "Every broker has a rack, there are enough racks to lose one, and no more than data centres with copies of rows (where those are several)";
     KafkaTopics = "kafka-topics", "Each topic is there and can be described; one line for each that is as planned";
     KafkaPartitions = "kafka-partitions", "Each topic has the planned number of partitions";
     KafkaReplicas = "kafka-replicas", "Each partition has the planned replicas, a leader, and all replicas in sync";

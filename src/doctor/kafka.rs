@@ -77,6 +77,12 @@ fn racks(wanted: &Wanted, facts: &Facts) -> Finding {
         let todo = "brokers in three racks (data centres, zones): with fewer one of them has what is needed";
         return of_loss(wanted.dc_loss, check, what, todo);
     }
+    // A data centre with several racks loses them together, and no answer of Kafka says which those are.
+    if (2..count).contains(&wanted.dcs) {
+        let what = format!("{count} racks, {names}, and copies of rows in {} data centres", wanted.dcs);
+        let todo = "if racks are zones within data centres, set broker.rack to the data centre: what is said of the loss of a data centre is of single racks";
+        return of_loss(wanted.dc_loss, check, what, todo);
+    }
     Finding::ok(check, format!("{count} racks: {names}"))
 }
 

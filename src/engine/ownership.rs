@@ -12,31 +12,32 @@
 //!
 //! # The row
 //!
-//! One row of each shard, changed by compare-and-set only, read by linearizable (SERIAL) reads, and looked at by plain ones: `epoch`, the number of
-//! the present ownership; `owner`, fresh for the bump that made it; `released_epoch`, the highest epoch let go in order
-//! (equal to `epoch`: nobody owns the shard); `lease_ms`, the lease of that owner; `wait_ms`, what it has to wait for
-//! itself, 0 once the owner before has let go for it, or, once it has let go, what is left of that for the next owner: 0
-//! but for one that let go within its wait.
+//! One row of each shard, changed by compare-and-set only, read by linearizable (SERIAL) reads, and looked at by plain
+//! ones: `epoch`, the number of the present ownership; `owner`, fresh for the bump that made it; `released_epoch`, the
+//! highest epoch let go in order (equal to `epoch`: nobody owns the shard); `lease_ms`, the lease of that owner;
+//! `wait_ms`, what it has to wait for itself, 0 once the owner before has let go for it, or, once it has let go, what
+//! is left of that for the next owner: 0 but for one that let go within its wait.
 //!
 //! # The steps
 //!
 //! **Bump**: compare-and-set epoch e → e+1 with an owner id that is fresh for this bump. When the answer is lost, a
-//! linearizable read decides: mine iff the row carries e+1 and one of my ids; refused is decided the same way. **Wait**:
-//! from the confirmed bump: if epoch e was released, `wait_ms`; else the longest of the replaced owner's lease, one's
-//! own, and what the replaced owner itself had to wait for; it ends at once when the replaced owner lets go meanwhile:
-//! the row has `wait_ms` 0 then, which nobody else writes into the row of one that waits. Nothing read before the wait
-//! ends decides a start. Then the engine loads, catches up with the log, and starts. **Verify**: read the row at time t0;
-//! still mine → valid until t0 + L − δ. Another's → fenced: drop everything and never bump again for the same assignment,
-//! so two members that both believe they own a shard do not take it from each other in turn. Who has no assignment any
-//! more is *followed* instead, and lets go in order. **Start** only while valid: looked at before the start is sent to
-//! the store and again before the call. **Release**: when the shard is taken in order, while what was applied is
-//! written down; by who still waits, with what is left of its wait when the request is sent. An owner runs on first, until another has
-//! bumped, since the group tells the next owner only when the shard was taken: it looks at the row again and again, lets go in
-//! the next owner's row (compare-and-set on that one's epoch and id), and the next owner, who looks as often, starts.
-//! When nobody comes it lets go after R. **Look**: a plain quorum read. What it shows was decided once, and may be of before, or part of it: enough to
-//! let go, and, while the own lease is valid, to end a wait that the owner before has ended, and for nothing else. A linearizable read would make the very
-//! compare-and-set that is looked for begin anew: in Paxos it is a round of its own. Calls under way go on to their deadline under the old epoch; the new owner finds
-//! them open and holds their queues.
+//! linearizable read decides: mine iff the row carries e+1 and one of my ids; refused is decided the same way.
+//! **Wait**: from the confirmed bump: if epoch e was released, `wait_ms`; else the longest of the replaced owner's
+//! lease, one's own, and what the replaced owner itself had to wait for; it ends at once when the replaced owner lets
+//! go meanwhile: the row has `wait_ms` 0 then, which nobody else writes into the row of one that waits. Nothing read
+//! before the wait ends decides a start. Then the engine loads, catches up with the log, and starts. **Verify**: read
+//! the row at time t0; still mine → valid until t0 + L − δ. Another's → fenced: drop everything and never bump again
+//! for the same assignment, so two members that both believe they own a shard do not take it from each other in turn.
+//! Who has no assignment any more is *followed* instead, and lets go in order. **Start** only while valid: looked at
+//! before the start is sent to the store and again before the call. **Release**: when the shard is taken in order,
+//! while what was applied is written down; by who still waits, with what is left of its wait when the request is sent.
+//! An owner runs on first, until another has bumped, since the group tells the next owner only when the shard was
+//! taken: it looks at the row again and again, lets go in the next owner's row (compare-and-set on that one's epoch and
+//! id), and the next owner, who looks as often, starts. When nobody comes it lets go after R. **Look**: a plain quorum
+//! read. What it shows was decided once, and may be of before, or part of it: enough to let go, and, while the own
+//! lease is valid, to end a wait that the owner before has ended, and for nothing else. A linearizable read would make
+//! the very compare-and-set that is looked for begin anew: in Paxos it is a round of its own. Calls under way go on to
+//! their deadline under the old epoch; the new owner finds them open and holds their queues.
 //!
 //! # Timings (defaults; [`Timing`])
 //!
@@ -52,13 +53,14 @@
 //!
 //! # Why it holds
 //!
-//! A bump committed at T is seen by every linearizable read sent after T, so the old owner's last
-//! good verify was sent at or before T and it stops starting by T + L − δ. The new owner reads and starts at
-//! or after T + L, or when its row says that the old one has stopped. Times are those of each machine's own boot clock: they have to run alike (within δ in L), not to
-//! agree. What was sent to the store in time and lands late changes nothing: a row says the epoch of its writer, and the
-//! fold (`fold.rs`) lets a lower epoch undo nothing of a higher one. What was sent to a handler in time and arrives late is
-//! refused by it if it compares tokens: they carry the epoch. Every interleaving of two owners within bounds is looked through in
-//! `ownership/model.rs`, with one clock for both: that δ covers the drift of two is argued here, not tried there.
+//! A bump committed at T is seen by every linearizable read sent after T, so the old owner's last good verify was sent
+//! at or before T and it stops starting by T + L − δ. The new owner reads and starts at or after T + L, or when its row
+//! says that the old one has stopped. Times are those of each machine's own boot clock: they have to run alike (within
+//! δ in L), not to agree. What was sent to the store in time and lands late changes nothing: a row says the epoch of
+//! its writer, and the fold (`fold.rs`) lets a lower epoch undo nothing of a higher one. What was sent to a handler in
+//! time and arrives late is refused by it if it compares tokens: they carry the epoch. Every interleaving of two owners
+//! within bounds is looked through in `ownership/model.rs`, with one clock for both: that δ covers the drift of two is
+//! argued here, not tried there.
 //!
 //! # What happens when
 //!

@@ -28,7 +28,7 @@ pub(super) async fn warn(config: &Config, store: &Arc<dyn Store>) {
 
 fn doubts(config: &Config, instances: &[Instance], now: Wall) -> Vec<String> {
     let (name, own) = (&config.instance.name, &config.http.advertise);
-    let seen = instances.iter().filter(|one| now.ms_since(one.seen_at) < SEEN_MS && one.advertise != *own);
+    let seen = instances.iter().filter(|one| one.seen_within(now, SEEN_MS) && one.advertise != *own);
     let (namesakes, others): (Vec<&Instance>, Vec<&Instance>) = seen.partition(|one| one.name == *name);
     let namesake = namesakes.first().map(|one| {
         format!(

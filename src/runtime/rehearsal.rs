@@ -19,8 +19,8 @@ use super::{BEAT, Service};
 
 /// It ends after so long, steady or not.
 const LONGEST: Duration = Duration::from_secs(5);
-/// Another instance runs shards if its last heartbeat is younger.
-const SEEN: Duration = Duration::from_secs(3 * BEAT.as_secs());
+/// Another instance runs shards if its last heartbeat is younger, in milliseconds.
+const SEEN_MS: u64 = 3 * BEAT.as_millis() as u64;
 /// Shards that are read, at most; they are spread over all.
 const SHARDS_MAX: u32 = 16;
 /// Rows of a slice that are read.
@@ -55,8 +55,7 @@ pub(super) async fn rehearse(service: &Service) {
 async fn others_live(service: &Service) -> bool {
     let shared = &service.shared;
     let now = shared.clock.now().wall;
-    let seen_ms = SEEN.as_millis() as u64;
-    let lives = |one: &Instance| one.name != shared.options.instance && now.ms_since(one.seen_at) < seen_ms;
+    let lives = |one: &Instance| one.name != shared.options.instance && one.seen_within(now, SEEN_MS);
     shared.store.instances().await.is_ok_and(|all| all.iter().any(lives))
 }
 

@@ -195,7 +195,7 @@ async fn get(app: &App, advertise: &str, uri: &Uri, headers: &HeaderMap) -> Resu
 
 /// Whether an instance's last heartbeat is young enough.
 pub(super) fn alive(app: &App, instance: &Instance) -> bool {
-    app.node.service().clock().now().wall.ms_since(instance.seen_at) < ALIVE_MS
+    instance.seen_within(app.node.service().clock().now().wall, ALIVE_MS)
 }
 
 #[cfg(test)]

@@ -34,6 +34,31 @@ async fn a_stop_lets_the_running_call_end_and_keeps_its_result() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_waits_no_longer_than_it_is_told_to_and_the_call_is_made_again() {
+    let (dir, sink) = (tempfile::tempdir().expect("a folder"), Sink::start().await);
+    let config = dir.path().join("dueline.toml");
+    std::fs::write(&config, "[instance]\nstop_wait = \"500ms\"\n").expect("written");
+    let data = dir.path().join("data");
+    let mut dev = Dev::configured(&data, Some(&config)).await;
+    let task = json!({"queue": "s", "id": "held", "timeout": "8s", "handler": sink.handler("hold")});
+    assert_eq!(dev.post("/v1/tasks", &task).await.status, 201);
+    until("the call", || async { (sink.count() == 1).then_some(()) }).await;
+    let told = std::time::Instant::now();
+    dev.terminate();
+    assert_eq!(dev.ended().await.code(), Some(0), "{}", dev.said());
+    assert!(told.elapsed().as_millis() < 7_000, "before the deadline of the call: {:?}", told.elapsed());
+    assert!(dev.said().contains("are broken off"), "{}", dev.said());
+
+    let dev = Dev::configured(&data, Some(&config)).await;
+    until("the second call", || async { (sink.count() == 2).then_some(()) }).await;
+    assert!(told.elapsed().as_secs() >= 5, "its queue waits until the deadline: {:?}", told.elapsed());
+    sink.release();
+    dev.task_in("succeeded", "s", "held").await;
+    let call = &sink.calls()[1];
+    assert_eq!((call.attempt(), call.header("dueline-previous-outcome")), (2, "interrupted"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_signal_ends_it_at_once() {
     let (_dir, _sink, mut dev) = with_an_open_call().await;
     dev.terminate();

@@ -4,13 +4,12 @@
 //! 127.0.0.0/8, `[::1]` or localhost only, every address that localhost resolves to is checked and the checked ones are
 //! what the connection uses, no redirect, no proxy, no credentials.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
-use super::{ClientError, Options, StatusRules, Url, UrlError, build, builder, parse_url, post};
+use super::{ClientError, Options, StatusRules, Url, UrlError, build, builder, parse_url, post, resolve};
 use crate::dispatch::{Call, Dispatch, Ending, one_line};
 use crate::model::Outcome;
 use crate::wire::event::is_loopback_url;
@@ -64,7 +63,7 @@ impl Loopback {
     /// # Errors
     /// The client cannot be set up.
     pub fn new() -> Result<Loopback, ClientError> {
-        let builder = builder().tls_certs_only([]).dns_resolver(LoopbackOnly);
+        let builder = builder().tls_certs_only([]).dns_resolver(resolve::LOOPBACK);
         Ok(Loopback { client: build(builder)? })
     }
 }
@@ -85,23 +84,6 @@ impl Dispatch for Loopback {
     }
 }
 
-#[derive(Debug)]
-struct LoopbackOnly;
-
-impl Resolve for LoopbackOnly {
-    fn resolve(&self, name: Name) -> Resolving {
-        Box::pin(async move {
-            let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
-            match found.iter().find(|address| !address.ip().is_loopback()) {
-                None => Ok(Box::new(found.into_iter()) as Addrs),
-                Some(other) => {
-                    Err(format!("{} resolves to {}, not loopback", name.as_str(), other.ip()).into())
-                }
-            }
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::{LoopbackError, check_loopback};
@@ -116,17 +98,22 @@ mod tests {
             "http://localhost.example.com/",
             "http://127.0.0.1.example.com/",
             "http://10.0.0.1/",
-            "http://169.254.169.254/latest",
             "http://[::ffff:127.0.0.1]/",
-            "http://[fe80::1]/",
             "http://0.0.0.0/",
             "http://localhost./",
         ] {
             assert!(matches!(check_loopback(host), Err(LoopbackError::Host(_))), "{host}");
         }
-        for other in
-            ["notify", "", "ftp://127.0.0.1/", "file:///etc/passwd", "http://u:p@127.0.0.1/", "http://"]
-        {
+        for other in [
+            "notify",
+            "",
+            "ftp://127.0.0.1/",
+            "file:///etc/passwd",
+            "http://u:p@127.0.0.1/",
+            "http://",
+            "http://169.254.169.254/latest",
+            "http://[fe80::1]/",
+        ] {
             assert!(matches!(check_loopback(other), Err(LoopbackError::Url(_))), "{other}");
         }
         assert_eq!(check_loopback("https://127.0.0.1/"), Err(LoopbackError::Scheme));

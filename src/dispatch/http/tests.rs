@@ -279,7 +279,7 @@ async fn a_loopback_url_is_called_and_anything_else_is_fatal() {
     let by_name = url.replace("127.0.0.1", "localhost");
     assert_eq!(loopback.call(named(&by_name)).await.outcome, Outcome::Succeeded);
     assert_eq!(server.seen().len(), 2);
-    let ending = loopback.call(named("http://169.254.169.254/latest/meta-data")).await;
+    let ending = loopback.call(named("http://10.0.0.1/latest/meta-data")).await;
     assert_eq!(ending.outcome, Outcome::Fatal);
     assert!(ending.error.expect("an error").contains("may only name 127.0.0.1, [::1] or localhost"));
 }
@@ -291,4 +291,13 @@ fn a_handlers_url_is_checked() {
     assert_eq!(parse_url("http://user:secret@x/"), Err(UrlError::Credentials));
     assert_eq!(parse_url(&format!("http://x/{}", "y".repeat(2_048))), Err(UrlError::TooLong));
     assert!(matches!(parse_url("notify"), Err(UrlError::Malformed(_))));
+    // As the parser writes addresses: in another notation it is the same one.
+    for link_local in [
+        "http://169.254.169.254/latest",
+        "http://[fe80::1]:80/",
+        "http://0xa9fea9fe/",
+        "https://[::ffff:a9fe:1]/",
+    ] {
+        assert_eq!(parse_url(link_local), Err(UrlError::LinkLocal), "{link_local}");
+    }
 }

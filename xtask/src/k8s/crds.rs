@@ -96,7 +96,10 @@ const OPERATORS: [Operator; 6] = [
     },
     Operator {
         name: "prometheus-operator",
-        kinds: &[("PodMonitor", "podmonitors.monitoring.coreos.com")],
+        kinds: &[
+            ("PodMonitor", "podmonitors.monitoring.coreos.com"),
+            ("PrometheusRule", "prometheusrules.monitoring.coreos.com"),
+        ],
         from: From::Module(Module {
             path: "github.com/prometheus-operator/prometheus-operator",
             version: "v0.85.0",

@@ -105,7 +105,7 @@ fn selectors(objects: &[Value]) -> Vec<String> {
             _ => continue,
         };
         let pods = meant(selector);
-        if pods.is_empty() {
+        if pods.is_empty() && !let_in(objects).any(|one| one == selector) {
             faults.push(format!("{}: no pod is meant", name(object)));
         }
         let has = |pod: &Value, port: &str| {
@@ -116,6 +116,12 @@ fn selectors(objects: &[Value]) -> Vec<String> {
         faults.extend(absent.map(|port| format!("{}: a pod it means has no port {port}", name(object))));
     }
     faults
+}
+
+/// Pods of others, by their labels, that a policy lets in: policies may be about them, though they are not here.
+fn let_in(objects: &[Value]) -> impl Iterator<Item = &Value> {
+    let rules = of_kind(objects, "NetworkPolicy").flat_map(|policy| list(&policy["spec"], "ingress"));
+    rules.flat_map(|rule| list(rule, "from")).map(|from| &from["podSelector"]["matchLabels"])
 }
 
 /// Scalers of nothing.
@@ -163,6 +169,15 @@ mod tests {
             Some("Deployment /d: there is no service account \"a\""),
         );
         check(|all| all[2]["spec"]["selector"]["l"] = json!("2"), Some("Service /s: no pod is meant"));
+        let policy = |labels: Value| {
+            let from = json!([{"podSelector": {"matchLabels": {"client": "1"}}}]);
+            json!({"kind": "NetworkPolicy", "metadata": {"name": "p"},
+                "spec": {"podSelector": {"matchLabels": labels}, "ingress": [{"from": from}]}})
+        };
+        let own = json!({"l": "1"});
+        check(|all| all.extend([policy(own.clone()), policy(json!({"client": "1"}))]), None);
+        let nobody = Some("NetworkPolicy /p: no pod is meant");
+        check(|all| all.extend([policy(own.clone()), policy(json!({"client": "2"}))]), nobody);
         let port = Some("Service /s: a pod it means has no port web");
         check(|all| all[2]["spec"]["ports"][0]["targetPort"] = json!("web"), port);
         let probe = Some("Deployment /d: livenessProbe asks port web, which no container has");

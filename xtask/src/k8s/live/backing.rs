@@ -110,6 +110,7 @@ impl Backing {
             format!("CREATE ROLE dueline WITH LOGIN = true AND PASSWORD = '{password}'"),
             "GRANT SELECT ON KEYSPACE dueline TO dueline".to_owned(),
             "GRANT MODIFY ON KEYSPACE dueline TO dueline".to_owned(),
+            "GRANT SELECT ON TABLE system_views.settings TO dueline".to_owned(),
         ])
     }
 
