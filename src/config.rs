@@ -35,7 +35,7 @@ pub(crate) use build::read_secret;
 #[cfg(test)]
 pub(crate) use docs::check_generated;
 pub use docs::reference;
-pub use load::{Flag, Loaded, Sources, load, load_dev};
+pub use load::{Flag, Loaded, Sources, load, load_dev, load_embedded};
 pub use section::Origin;
 pub use show::Entry;
 
@@ -45,8 +45,8 @@ use crate::model::{CollectionLimits, HandlerName};
 
 /// Most handlers, and most collections.
 pub const TABLES_MAX: usize = 1_000;
-/// Shards of `dueline dev`.
-pub const DEV_SHARDS: u32 = 8;
+/// Shards of an embedded installation.
+pub const EMBEDDED_SHARDS: u32 = 8;
 /// Largest file with a secret, in bytes.
 pub const SECRET_FILE_BYTES_MAX: u64 = 64 * 1024;
 
@@ -75,8 +75,10 @@ pub struct Config {
     pub handlers: Vec<Route>,
     /// What collections are limited to.
     pub collections: CollectionLimits,
-    /// Set for `dueline dev`: embedded, no servers.
-    pub dev: Option<Dev>,
+    /// Set when everything is kept embedded, without servers.
+    pub embedded: Option<Embedded>,
+    /// The rules of `dueline dev`, for one's own machine: loopback URLs are handlers, nobody is asked for a token.
+    pub is_dev: bool,
 }
 
 /// This instance.
@@ -281,9 +283,9 @@ pub enum LogFormat {
     Json,
 }
 
-/// What only `dueline dev` has.
+/// Storage without servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Dev {
+pub struct Embedded {
     /// Where everything is kept.
     pub data_dir: PathBuf,
 }
@@ -298,21 +300,27 @@ impl Config {
         loaded.config.into_dev(data_dir)
     }
 
-    /// The same without servers: embedded under a folder, with a handler `log` unless there is one.
+    /// The same without servers: everything is kept under a folder.
+    fn into_embedded(mut self, data_dir: &Path) -> Config {
+        self.topics.partitions = EMBEDDED_SHARDS;
+        self.embedded = Some(Embedded { data_dir: data_dir.to_owned() });
+        self
+    }
+
+    /// The same embedded under a folder by the rules of `dev`, with a handler `log` unless there is one.
     fn into_dev(mut self, data_dir: &Path) -> Config {
         let name = HandlerName::new("log").expect("a name");
         if self.handlers.iter().all(|route| route.name != name) {
             let kind = Kind::Log(log_line::Options { show_payload: true });
             self.handlers.push(Route { name, policy: Policy::default(), kind });
         }
-        self.topics.partitions = DEV_SHARDS;
-        self.dev = Some(Dev { data_dir: data_dir.to_owned() });
-        self
+        self.is_dev = true;
+        self.into_embedded(data_dir)
     }
 
     /// What tasks get whose handler is a loopback URL; `None` = such URLs are no handlers.
     pub fn loopback_urls(&self) -> Option<Policy> {
-        self.dev.as_ref().map(|_| Policy::default())
+        self.is_dev.then(Policy::default)
     }
 }
 

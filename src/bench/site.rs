@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-use crate::config::{Config, Dev};
+use crate::config::{Config, Embedded};
 use crate::dispatch::registry::Route;
 use crate::model::CollectionLimit;
 use crate::node::Node;
@@ -37,10 +37,10 @@ impl Site {
         let given = given.filter(|given| plan.place.embedded.is_none() && given.kafka.brokers.is_some());
         if given.is_none() && plan.place.kafka.is_none() {
             std::fs::create_dir_all(&dir).with_context(|| format!("the folder {}", dir.display()))?;
-            config.dev = Some(Dev { data_dir: dir.clone() });
+            config.embedded = Some(Embedded { data_dir: dir.clone() });
             return Ok(Site { config, dir: Some(dir) });
         }
-        config.dev = None;
+        (config.embedded, config.is_dev) = (None, false);
         match given {
             Some(given) => {
                 config.kafka = given.kafka;

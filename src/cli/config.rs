@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use super::output::{self, Format};
 use super::{Exit, Global};
-use crate::config::{Config, Flag, Loaded, Sources, load};
+use crate::config::{Config, Flag, Loaded, Problems, Sources, load};
 
 /// Check or show the configuration.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
-    /// Check the configuration, all of it at once; with servers named also what `serve` would refuse before it asks them.
+    /// Check the configuration, all of it at once; with servers named also what `serve` would refuse before it asks them, without them what `serve --embedded` would refuse is told.
     #[command(after_help = "Example: dueline config check --config dueline.toml")]
     Check,
     /// Show every value and where it comes from; secrets are not shown.
@@ -29,13 +29,19 @@ pub(super) fn run(global: &Global, verb: &Verb) -> anyhow::Result<()> {
             Ok(())
         }
         (Verb::Check, _) => {
-            eprintln!(
-                "the configuration is in order for `dev`; `serve` also needs kafka.brokers and cassandra.nodes"
-            );
+            eprintln!("{}", without_servers(&loaded));
             Ok(())
         }
         (Verb::Show, Format::Text) => output::text(&loaded.show()),
         (Verb::Show, format) => output::json_each(format, &loaded.entries()),
+    }
+}
+
+/// What may be started with a configuration that names no servers.
+fn without_servers(loaded: &Loaded) -> String {
+    match expect_embedded(loaded) {
+        Ok(()) => "the configuration is in order for `dev` and `serve --embedded`; `serve` without it also needs kafka.brokers and cassandra.nodes".to_owned(),
+        Err(problems) => format!("the configuration is in order for `dev`; `serve --embedded` refuses it:\n{problems}"),
     }
 }
 
@@ -79,13 +85,33 @@ pub(super) fn warn(config: &Config) {
     }
 }
 
+/// Says which keys were set aside by a verb that has no servers.
+pub(super) fn warn_of_ignored(keys: &[String], verb: &str) {
+    if !keys.is_empty() {
+        tracing::warn!(keys = keys.join(", "), "set, and of no use to `{verb}`, which has no servers");
+    }
+}
+
 /// Checks all that `serve` needs of the configuration and that can be seen without a connection.
 pub(super) fn expect_servers(loaded: &Loaded) -> anyhow::Result<()> {
-    let problems = [loaded.require_servers(), loaded.refuse_in_process(), loaded.config.require_access()];
-    let mut lines: Vec<String> =
-        problems.into_iter().filter_map(Result::err).map(|problems| problems.to_string()).collect();
+    let mut lines =
+        lines([loaded.require_servers(), loaded.refuse_in_process(), loaded.config.require_access()]);
     if let Err(error) = crate::node::kafka_options(&loaded.config).check() {
         lines.push(format!("kafka: {error}"));
     }
+    refused_if_any(&lines)
+}
+
+/// Checks all that `serve --embedded` needs of the configuration.
+pub(super) fn expect_embedded(loaded: &Loaded) -> anyhow::Result<()> {
+    let problems = [loaded.refuse_in_process(), loaded.refuse_topics(), loaded.config.require_access()];
+    refused_if_any(&lines(problems))
+}
+
+fn lines(checks: [Result<(), Problems>; 3]) -> Vec<String> {
+    checks.into_iter().filter_map(Result::err).map(|problems| problems.to_string()).collect()
+}
+
+fn refused_if_any(lines: &[String]) -> anyhow::Result<()> {
     if lines.is_empty() { Ok(()) } else { Err(Exit::Usage.with(lines.join("\n"))) }
 }

@@ -29,9 +29,7 @@ pub(super) async fn run(global: &Global, args: Args) -> anyhow::Result<()> {
         load_dev(sources, &args.data).map_err(|problems| Exit::Usage.with(problems.to_string()))?;
     crate::telemetry::init(&config.log)?;
     super::config::warn(&config);
-    if !ignored.is_empty() {
-        tracing::warn!(keys = ignored.join(", "), "set, and of no use to `dev`, which has no servers");
-    }
+    super::config::warn_of_ignored(&ignored, "dev");
     let listener =
         super::serve::bind(config.http.listen, "another address with --listen or http.listen").await?;
     let address = listener.local_addr()?;

@@ -1,6 +1,7 @@
-//! `dueline serve`: one instance on Kafka and Cassandra.
+//! `dueline serve`: one instance, on Kafka and Cassandra or on a folder of its own.
 
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -8,15 +9,21 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Exit, Global};
-use crate::config::Config;
+use crate::config::{Config, Loaded, load_embedded};
 use crate::node::{self, Node};
 use crate::server::Server;
 use crate::{log, store};
 
-/// Run an instance on Kafka and Cassandra.
+/// Run an instance on Kafka and Cassandra; or, with --embedded, the only one, on a folder and without servers.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example: dueline serve --config dueline.toml")]
-pub(super) struct Args {}
+#[command(after_help = "Example: dueline serve --config dueline.toml\n\
+Example without servers: dueline serve --embedded ./dueline-data --config dueline.toml")]
+pub(super) struct Args {
+    /// Keep everything in this folder: no Kafka, no Cassandra, 8 shards, always. One process at a time has it, and nobody takes
+    /// over. Handlers are those of the config, of kind http or log; who may ask is as without this flag.
+    #[arg(long, value_name = "DIR")]
+    embedded: Option<PathBuf>,
+}
 
 /// First and longest wait between tries to reach the servers.
 const WAIT_FIRST: Duration = Duration::from_millis(500);
@@ -24,18 +31,36 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 /// Time for answers under way once the node has stopped: whoever sent half a request is not waited for.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
 
-pub(super) async fn run(global: &Global, _args: Args) -> anyhow::Result<()> {
-    let loaded = super::config::loaded(global, Vec::new())?;
-    super::config::expect_servers(&loaded)?;
+pub(super) async fn run(global: &Global, args: Args) -> anyhow::Result<()> {
+    let (loaded, ignored) = match &args.embedded {
+        None => (on_servers(global)?, Vec::new()),
+        Some(dir) => on_folder(global, dir)?,
+    };
     let config = loaded.config;
     crate::telemetry::init(&config.log)?;
     super::config::warn(&config);
+    super::config::warn_of_ignored(&ignored, "serve --embedded");
     #[cfg(feature = "testing")]
     plant()?;
     let server = Server::guarded(&config).map_err(|problems| Exit::Usage.with(problems.to_string()))?;
     let listener = bind(config.http.listen, "another http.listen").await?;
     let serving = || tracing::info!(listen = %config.http.listen, instance = config.instance.name, "serving");
     until_stopped(server, listener, start(&config), serving).await
+}
+
+fn on_servers(global: &Global) -> anyhow::Result<Loaded> {
+    let loaded = super::config::loaded(global, Vec::new())?;
+    super::config::expect_servers(&loaded)?;
+    Ok(loaded)
+}
+
+/// The configuration of an instance without servers, and the keys that are of no use to it.
+fn on_folder(global: &Global, dir: &Path) -> anyhow::Result<(Loaded, Vec<String>)> {
+    let sources = super::config::sources(global, Vec::new())?;
+    let (loaded, ignored) =
+        load_embedded(sources, dir).map_err(|problems| Exit::Usage.with(problems.to_string()))?;
+    super::config::expect_embedded(&loaded)?;
+    Ok((loaded, ignored))
 }
 
 /// A build for tests makes the mistake that `TESTING_PLANT` names: chaos shows with it that it finds mistakes.
@@ -49,6 +74,10 @@ fn plant() -> anyhow::Result<()> {
 
 /// Starts as soon as the servers answer; what needs a person is an error at once.
 async fn start(config: &Config) -> anyhow::Result<Node> {
+    if let Some(embedded) = &config.embedded {
+        tracing::info!(data = %embedded.data_dir.display(), "opening the folder");
+        return Ok(Node::builder(config.clone()).start().await?);
+    }
     let mut wait = WAIT_FIRST;
     let brokers = config.kafka.brokers.as_deref().unwrap_or_default();
     tracing::info!(brokers, nodes = config.cassandra.nodes.join(","), "connecting to Kafka and Cassandra");
@@ -167,4 +196,17 @@ fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
             _ = interrupt.recv() => {}
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Args;
+    use crate::config::EMBEDDED_SHARDS;
+
+    #[test]
+    fn the_help_says_how_many_shards_a_folder_has() {
+        let command = <Args as clap::Args>::augment_args(clap::Command::new("serve"));
+        let help = command.get_arguments().find_map(|argument| argument.get_help().map(ToString::to_string));
+        assert!(help.is_some_and(|help| help.contains(&format!("{EMBEDDED_SHARDS} shards"))));
+    }
 }

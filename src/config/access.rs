@@ -297,12 +297,12 @@ impl Http {
 }
 
 impl Config {
-    /// What is doubtful about who may ask, of an installation with servers.
+    /// What is doubtful about who may ask; without servers only what is doubtful for `serve` alone.
     pub(super) fn doubts_of_access(&self) -> Vec<String> {
         let http = &self.http;
         match &http.access {
-            _ if self.kafka.brokers.is_none() || self.dev.is_some() => Vec::new(),
-            Access::Open if http.is_open_on_purpose => Vec::new(),
+            Access::Open if http.is_open_on_purpose || self.is_dev => Vec::new(),
+            Access::Open if self.kafka.brokers.is_none() && self.embedded.is_none() => Vec::new(),
             Access::Open => vec![format!(
                 "every program of this machine may do everything at http://{}: add [[http.token]] tables, or say http.access = \"open\" if that is meant",
                 http.listen

@@ -52,7 +52,8 @@ pub(super) fn config(main: &mut Section, tables: &Tables, problems: &mut Vec<Pro
         },
         handlers: handler::routes(&tables.handlers, &main.text("topics.prefix"), problems),
         collections: collection::limits(&tables.collections, problems),
-        dev: None,
+        embedded: None,
+        is_dev: false,
     };
     retention_rule(&config.retention, main, problems);
     config

@@ -49,13 +49,13 @@ pub fn load(sources: Sources) -> Result<Loaded, Problems> {
 }
 
 /// Reads the configuration of `dueline dev`, which keeps everything under `data_dir`; and the keys that were set and mean
-/// nothing without servers. A handler `log` is there without being asked for.
+/// nothing without servers, or where whoever reaches it may do everything. A handler `log` is there without being asked for.
 ///
 /// # Errors
 /// Everything that is wrong, at once.
 pub fn load_dev(sources: Sources, data_dir: &Path) -> Result<(Config, Vec<String>), Problems> {
     let mut layers = Layers::read(&sources);
-    let mut ignored = layers.main.reset(&OF_SERVERS);
+    let mut ignored = layers.main.reset(&[&OF_SERVERS[..], &["http.access"]].concat());
     if !std::mem::take(&mut layers.tables.tokens).is_empty() {
         ignored.push("http.token".to_owned());
     }
@@ -63,8 +63,21 @@ pub fn load_dev(sources: Sources, data_dir: &Path) -> Result<(Config, Vec<String
     Ok((config.into_dev(data_dir), ignored))
 }
 
-/// What is of no use without servers; whoever reaches `dev` may do everything.
-const OF_SERVERS: [&str; 4] = ["kafka.", "cassandra.", "topics.", "http.access"];
+/// Reads the configuration of `dueline serve --embedded`, which keeps everything under `data_dir` and else goes by the
+/// rules of `serve`; and the keys that were set and mean nothing without servers.
+///
+/// # Errors
+/// Everything that is wrong, at once.
+pub fn load_embedded(sources: Sources, data_dir: &Path) -> Result<(Loaded, Vec<String>), Problems> {
+    let mut layers = Layers::read(&sources);
+    let ignored = layers.main.reset(&OF_SERVERS);
+    let mut loaded = layers.finish()?;
+    loaded.config = loaded.config.into_embedded(data_dir);
+    Ok((loaded, ignored))
+}
+
+/// What is of no use without servers.
+const OF_SERVERS: [&str; 3] = ["kafka.", "cassandra.", "topics."];
 
 /// What was found in all layers, before it is looked at as a whole.
 struct Layers {
@@ -176,15 +189,26 @@ impl Loaded {
     /// # Errors
     /// Every handler that is.
     pub fn refuse_in_process(&self) -> Result<(), Problems> {
-        let of_code = |section: &&Section| section.text("kind") == "in-process";
+        let why = "which only a program with the library has code for: use \"http\" or another kind";
+        self.refuse_kind("in-process", why)
+    }
+
+    /// Checks that no handler is a topic, as where there is no Kafka.
+    ///
+    /// # Errors
+    /// Every handler that is.
+    pub fn refuse_topics(&self) -> Result<(), Problems> {
+        let why = "and without Kafka nobody could read what is produced: use \"http\" or \"log\"";
+        self.refuse_kind("topic", why)
+    }
+
+    fn refuse_kind(&self, kind: &str, why: &str) -> Result<(), Problems> {
+        let of_kind = |section: &&Section| section.text("kind") == kind;
         let problem = |section: &Section| {
-            let name = section.text("name");
-            let text = format!(
-                "of {name} is \"in-process\", which only a program with the library has code for: use \"http\", \"topic\" or \"log\""
-            );
+            let text = format!("of {} is {kind:?}, {why}", section.text("name"));
             Problem::new(&section.origin_of("kind"), "handler.kind", text)
         };
-        let problems: Vec<Problem> = self.tables.handlers.iter().filter(of_code).map(problem).collect();
+        let problems: Vec<Problem> = self.tables.handlers.iter().filter(of_kind).map(problem).collect();
         if problems.is_empty() { Ok(()) } else { Err(Problems(problems)) }
     }
 }

@@ -8,7 +8,10 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use super::{Config, Flag, Loaded, Problems, Protocol, Sources, load, load_dev};
+use super::{
+    Config, EMBEDDED_SHARDS, Embedded, Flag, Loaded, Problems, Protocol, Sources, load, load_dev,
+    load_embedded,
+};
 use crate::dispatch::registry::Kind;
 
 /// The file of the interface description.
@@ -253,10 +256,39 @@ fn dev_reads_its_file_and_environment_and_sets_servers_aside() {
     let setup = Setup::new(toml).environment(&[("DUELINE_LOG", "debug")]);
     let (config, ignored) = load_dev(setup.sources.clone(), Path::new("/tmp/d")).expect("in order");
     assert_eq!((config.limits.payload_bytes, config.log.filter.as_str()), (4096, "debug"));
-    assert_eq!((config.topics.partitions, config.kafka.brokers), (super::DEV_SHARDS, None));
+    assert_eq!((config.topics.partitions, config.kafka.brokers), (EMBEDDED_SHARDS, None));
     let names: Vec<&str> = config.handlers.iter().map(|route| route.name.as_str()).collect();
     assert_eq!(names, ["notify", "log"]);
     assert_eq!(ignored, ["cassandra.password_file", "kafka.brokers", "topics.partitions"]);
+}
+
+#[test]
+fn an_embedded_serve_sets_servers_aside_and_keeps_the_rules_of_serve() {
+    let toml = "[topics]\npartitions = 12\n[http]\nlisten = \"0.0.0.0:7420\"\n\
+        [[handler]]\nname = \"notify\"\nkind = \"http\"\nurl = \"http://127.0.0.1:9000/\"\n";
+    let setup = Setup::new(toml)
+        .environment(&[("DUELINE_KAFKA_BROKERS", "k:9092"), ("DUELINE_CASSANDRA_NODES", "c:9042")]);
+    let (loaded, ignored) = load_embedded(setup.sources.clone(), Path::new("/tmp/d")).expect("in order");
+    assert_eq!(ignored, ["cassandra.nodes", "kafka.brokers", "topics.partitions"]);
+    let config = &loaded.config;
+    assert_eq!((config.topics.partitions, config.kafka.brokers.as_ref()), (EMBEDDED_SHARDS, None));
+    assert_eq!(config.embedded, Some(Embedded { data_dir: PathBuf::from("/tmp/d") }));
+    let names: Vec<&str> = config.handlers.iter().map(|route| route.name.as_str()).collect();
+    assert_eq!(names, ["notify"], "what is configured and nothing else");
+    assert!(!config.is_dev && config.loopback_urls().is_none());
+    let problems = config.require_access().expect_err("everyone would be let in").to_string();
+    assert!(problems.contains("http.access is not set"), "{problems}");
+}
+
+#[test]
+fn a_handler_that_is_a_topic_is_refused_without_kafka() {
+    let toml = "[[handler]]\nname = \"line\"\nkind = \"log\"\n\
+        [[handler]]\nname = \"orders\"\nkind = \"topic\"\ntopic = \"orders\"\n";
+    let setup = Setup::new(toml);
+    let (loaded, _) = load_embedded(setup.sources.clone(), Path::new("/tmp/d")).expect("in order");
+    let problems = loaded.refuse_topics().expect_err("a topic").to_string();
+    assert!(problems.contains("dueline.toml:6: handler.kind of orders is \"topic\""), "{problems}");
+    assert_eq!(problems.lines().count(), 1, "{problems}");
 }
 
 #[test]
@@ -283,5 +315,6 @@ fn dev_needs_no_config() {
     let config = Config::dev(Path::new("/tmp/dueline-data"), "127.0.0.1:0".parse().expect("an address"));
     assert_eq!(config.handlers.iter().map(|route| route.name.as_str()).collect::<Vec<_>>(), ["log"]);
     assert!(config.loopback_urls().is_some());
-    assert_eq!(config.dev.map(|dev| dev.data_dir), Some(PathBuf::from("/tmp/dueline-data")));
+    let data_dir = PathBuf::from("/tmp/dueline-data");
+    assert_eq!((config.is_dev, config.embedded), (true, Some(Embedded { data_dir })));
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::config::{Config, Dev, survives_dc_loss};
+use crate::config::{Config, Embedded, survives_dc_loss};
 use crate::log::Producer;
 use crate::log::embedded::EmbeddedLog;
 use crate::store::Store;
@@ -12,14 +12,14 @@ use crate::store::embedded::{Database, EmbeddedStore};
 use super::{Backends, Error};
 
 pub(super) async fn open(config: &Config) -> Result<Backends, Error> {
-    match &config.dev {
-        Some(dev) => open_embedded(config, dev).await,
+    match &config.embedded {
+        Some(embedded) => open_embedded(config, embedded).await,
         None => open_servers(config).await,
     }
 }
 
-async fn open_embedded(config: &Config, dev: &Dev) -> Result<Backends, Error> {
-    let db = Database::open(&crate::store::embedded::Options::at(&dev.data_dir))?;
+async fn open_embedded(config: &Config, embedded: &Embedded) -> Result<Backends, Error> {
+    let db = Database::open(&crate::store::embedded::Options::at(&embedded.data_dir))?;
     let options = crate::log::embedded::Options::new(&config.topics.prefix, config.topics.partitions);
     let log = EmbeddedLog::open(&db, options).await?;
     let store: Arc<dyn Store> = Arc::new(EmbeddedStore::new(&db));

@@ -1,6 +1,6 @@
 //! Tokens and roles: who may ask what, how tokens follow one another, and what the audit log says.
 //!
-//! The interface runs in this process on an embedded node: `dev` asks for no tokens, and `serve` has servers.
+//! The interface runs in this process on an embedded node: `dev` asks for no tokens, and what is logged is looked at.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,5 @@
-//! A `dueline dev` of a test: started on a free port, ended by its process id however the test ends.
+//! A `dueline dev` of a test, or a `serve --embedded`: started on a free port, ended by its process id however the test
+//! ends.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -59,6 +60,22 @@ impl Dev {
         let greeting = dev.said.clone();
         dev.address = until("the greeting", || async { address_in(&greeting.lock().expect("lock")) }).await;
         until("readiness", || async { (dev.get("/readyz").await.status == 200).then_some(()) }).await;
+        dev
+    }
+
+    /// A `serve --embedded` on the folder, whose config has this address to listen on.
+    pub(crate) async fn serving(data: &Path, config: &Path, address: &str) -> Dev {
+        let mut command = Command::new(DUELINE);
+        command.arg("--config").arg(config).args(["serve", "--embedded"]).arg(data);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the binary starts");
+        let said = gather(&mut child);
+        let dev = Dev { child, address: address.to_owned(), http: client(), said };
+        let ready = || async {
+            (dev.http.get(format!("http://{address}/readyz")).send().await.ok()?.status() == 200)
+                .then_some(())
+        };
+        until("readiness", ready).await;
         dev
     }
 

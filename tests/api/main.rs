@@ -12,6 +12,7 @@ mod control;
 mod dead_letters;
 mod dev;
 mod drains;
+mod embedded;
 mod explain;
 mod fairness;
 mod gates;

@@ -1,7 +1,7 @@
 //! Who may ask over HTTP: what is taken, what is refused, what is doubted.
 
 use super::Setup;
-use crate::config::{Access, Loaded, Role, TokenSource, load, load_dev, read_tokens};
+use crate::config::{Access, Loaded, Role, TokenSource, load, load_dev, load_embedded, read_tokens};
 
 /// Tables of tokens in files of the setup's folder, as name, role, file.
 fn tokens(setup: &mut Setup, tables: &[(&str, &str, &str)]) {
@@ -193,4 +193,19 @@ fn dev_says_that_it_asks_for_no_tokens() {
         (config.http.access, ignored),
         (Access::Open, vec!["http.access".to_owned(), "http.token".to_owned()])
     );
+}
+
+#[test]
+fn an_embedded_serve_asks_for_its_tokens_and_says_what_is_doubtful() {
+    let mut setup = Setup::new("[http]\nlisten = \"0.0.0.0:7420\"\n");
+    tokens(&mut setup, &[("ci", "viewer", "nowhere")]);
+    let (loaded, ignored) = load_embedded(setup.sources.clone(), "/tmp/d".as_ref()).expect("in order");
+    assert!(matches!(&loaded.config.http.access, Access::Tokens(tokens) if tokens.len() == 1));
+    assert_eq!((ignored, loaded.config.require_access()), (Vec::new(), Ok(())));
+    assert!(loaded.config.doubts()[0].contains("is not there"), "{:?}", loaded.config.doubts());
+    assert!(setup.loaded().config.doubts()[0].contains("is not there"), "without servers or a folder, too");
+    let own = Setup::new("");
+    let (loaded, _) = load_embedded(own.sources.clone(), "/tmp/d".as_ref()).expect("in order");
+    assert!(loaded.config.doubts()[0].contains("every program of this machine may do everything"));
+    assert!(own.loaded().config.doubts().is_empty(), "it may be meant for dev");
 }

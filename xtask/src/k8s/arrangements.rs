@@ -22,6 +22,9 @@ const COMPONENTS: [(&str, Option<&str>); 7] = [
     ("static-membership", None),
 ];
 
+/// The installation without servers.
+pub(super) const EMBEDDED: &str = "overlays/embedded";
+
 /// An installation to begin with.
 #[derive(Debug)]
 pub(super) struct Overlay {
@@ -32,13 +35,18 @@ pub(super) struct Overlay {
 }
 
 /// What components are put on.
-pub(super) const OVERLAYS: [Overlay; 5] = [
+pub(super) const OVERLAYS: [Overlay; 6] = [
     Overlay { dir: "base", without: &[] },
     Overlay { dir: "overlays/dc-a", without: &[] },
     Overlay { dir: "overlays/dc-b", without: &[] },
     Overlay { dir: "overlays/dc-c", without: &[] },
     // It has a Deployment for each zone: a ScaledObject scales one.
     Overlay { dir: "overlays/three-zones", without: &["tls-kafka", "sasl", "cassandra-password", "keda"] },
+    // It has no servers, and one instance.
+    Overlay {
+        dir: EMBEDDED,
+        without: &["tls-kafka", "sasl", "tls-cassandra", "cassandra-password", "keda", "static-membership"],
+    },
 ];
 
 /// Folders of objects for other operators, which take no components.

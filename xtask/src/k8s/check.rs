@@ -2,7 +2,7 @@
 
 use super::api::{self, Api};
 use super::apply::{self, Applied};
-use super::arrangements::{self, Arrangement, OVERLAYS, Overlay, SERVERS};
+use super::arrangements::{self, Arrangement, EMBEDDED, OVERLAYS, Overlay, SERVERS};
 use super::configuration::{self, Dueline};
 use super::crds::{self, Taught};
 use super::kubectl::Run;
@@ -73,12 +73,14 @@ impl Site {
             &arrangements::unknown_folders(&deploy)?,
         );
         self.servers(&deploy)?;
-        let mut of_base = Vec::new();
+        let (mut of_base, mut of_embedded) = (Vec::new(), Vec::new());
         let mut of_all = Vec::new();
         for overlay in &OVERLAYS {
             let objects = self.overlay(&deploy, overlay)?;
-            if overlay.dir == "base" {
-                of_base = objects.clone();
+            match overlay.dir {
+                "base" => of_base.clone_from(&objects),
+                EMBEDDED => of_embedded.clone_from(&objects),
+                _ => {}
             }
             of_all.extend(objects);
         }
@@ -93,9 +95,11 @@ impl Site {
         let (paths, faults) = texts::image(&self.root)?;
         self.table.row("paths and Rust of the Containerfile", paths, &faults);
         // With every component there is an object of each kind.
-        let mut objects = by_namespace(&of_base).into_values().max_by_key(Vec::len).unwrap_or_default();
+        let most = |all: &[Value]| by_namespace(all).into_values().max_by_key(Vec::len).unwrap_or_default();
+        let mut objects = most(&of_base);
         objects.extend(self.servers.clone());
-        let tried = mistakes::refused(self, &objects)?;
+        let mut tried = mistakes::refused(self, &mistakes::all(), &objects)?;
+        tried.extend(mistakes::refused(self, &mistakes::embedded(), &most(&of_embedded))?);
         self.table.row("deliberate mistakes are refused", tried.made, &tried.faults);
         self.taught.skipped.extend(tried.skipped);
         Ok(())

@@ -28,11 +28,15 @@ struct Configuration {
     secrets: Vec<String>,
     /// It is of `dueline serve`.
     is_instance: bool,
+    /// It is of `dueline serve --embedded`.
+    is_embedded: bool,
 }
 
 /// What a field of the pod is in the environment: any value of its form.
 const FIELDS: [(&str, &str); 2] = [("metadata.name", "dueline-0"), ("status.podIP", "192.0.2.1")];
 const CONFIG: &str = "DUELINE_CONFIG";
+/// What `config check` says when no servers are named and none are needed.
+const IN_ORDER_EMBEDDED: &str = "in order for `dev` and `serve --embedded`";
 
 /// The given program, or the one of this checkout, built.
 pub(super) fn program(given: Option<PathBuf>) -> Result<PathBuf> {
@@ -112,8 +116,9 @@ impl Dueline {
         }
         let output = command.env(CONFIG, &file).output().context("running dueline")?;
         let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        // A warning elsewhere: what an instance is to read has to be there.
-        let lacks = configuration.is_instance && said.contains("is not there");
+        // A warning elsewhere: what an instance is to read has to be there, and what is meant for servers names them.
+        let lacks = configuration.is_instance && said.contains("is not there")
+            || configuration.is_embedded != said.contains(IN_ORDER_EMBEDDED);
         Ok((!output.status.success() || lacks).then_some(said))
     }
 
@@ -176,6 +181,7 @@ fn of(workload: &Value, objects: &[Value]) -> Result<Configuration> {
     configuration.secrets.sort();
     configuration.secrets.dedup();
     configuration.is_instance = list(container, "args").any(|arg| arg == "serve");
+    configuration.is_embedded = list(container, "args").any(|arg| arg == "--embedded");
     configuration.environment.retain(|key, _| key.starts_with("DUELINE_"));
     Ok(configuration)
 }
@@ -236,7 +242,7 @@ mod tests {
                     {"name": "DUELINE_A_FILE", "value": "/run/s/a"}],
                 "volumeMounts": [{"name": "v", "mountPath": "/etc"}, {"name": "s", "mountPath": "/run/s"}]}]}}}});
         let found = of(&workload, &objects).unwrap();
-        assert!(found.file.starts_with("token_file") && found.is_instance);
+        assert!(found.file.starts_with("token_file") && found.is_instance && !found.is_embedded);
         assert_eq!(found.environment["DUELINE_INSTANCE_NAME"], "dueline-0.$(LATER)");
         assert_eq!(found.environment["DUELINE_INSTANCE_DC"], "dc-a");
         assert_eq!(found.secrets, ["/run/s/a", "/run/s/t"]);

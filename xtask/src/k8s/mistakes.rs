@@ -2,6 +2,8 @@
 
 mod list;
 
+pub(super) use list::{all, embedded};
+
 use super::apply::name;
 use super::check::{self, Site};
 use super::kubectl::Run;
@@ -24,7 +26,7 @@ enum Judge {
 
 /// A mistake: a value put in a place of an object.
 #[derive(Debug)]
-struct Mistake {
+pub(super) struct Mistake {
     what: &'static str,
     judge: Judge,
     /// The object's kind, and where one is not like the others the beginning of its name.
@@ -47,10 +49,19 @@ pub(super) struct Tried {
     pub(super) skipped: Vec<String>,
 }
 
-/// Makes all mistakes in these objects.
-pub(super) fn refused(site: &mut Site, objects: &[Value]) -> Result<Tried> {
+impl Tried {
+    /// Adds what came of others.
+    pub(super) fn extend(&mut self, others: Tried) {
+        self.made += others.made;
+        self.faults.extend(others.faults);
+        self.skipped.extend(others.skipped);
+    }
+}
+
+/// Makes these mistakes in these objects.
+pub(super) fn refused(site: &mut Site, mistakes: &[Mistake], objects: &[Value]) -> Result<Tried> {
     let mut tried = Tried::default();
-    for mistake in list::all() {
+    for mistake in mistakes {
         let (kind, begins) = mistake.of;
         let of = |one: &Value| one["kind"] == kind && own_name(one).starts_with(begins);
         let Some(n) = objects.iter().position(of) else {

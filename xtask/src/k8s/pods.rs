@@ -18,12 +18,28 @@ pub(super) fn bare(objects: &[Value]) -> Vec<Value> {
 pub(super) fn of(workload: &Value) -> Value {
     let template = &workload["spec"]["template"];
     let name = format!("{}-pod", workload["metadata"]["name"].as_str().unwrap_or_default());
+    let mut spec = template["spec"].clone();
+    let claimed = claimed(workload, &name);
+    if !claimed.is_empty() {
+        let mut volumes = spec["volumes"].as_array().cloned().unwrap_or_default();
+        volumes.extend(claimed);
+        spec["volumes"] = Value::Array(volumes);
+    }
     json!({
-        "apiVersion": "v1", "kind": "Pod", "spec": template["spec"],
+        "apiVersion": "v1", "kind": "Pod", "spec": spec,
         "metadata": {
             "name": name, "namespace": workload["metadata"]["namespace"], "labels": template["metadata"]["labels"],
         },
     })
+}
+
+/// The volumes that a StatefulSet gives each of its pods.
+fn claimed(workload: &Value, pod: &str) -> Vec<Value> {
+    let templates = workload["spec"]["volumeClaimTemplates"].as_array().into_iter().flatten();
+    let names = templates.filter_map(|template| template["metadata"]["name"].as_str());
+    let volume =
+        |name| json!({"name": name, "persistentVolumeClaim": {"claimName": format!("{name}-{pod}")}});
+    names.map(volume).collect()
 }
 
 /// What the restricted level does not ask for and these manifests do.
@@ -70,5 +86,14 @@ mod tests {
         let pod = of(&job);
         assert_eq!(pod["metadata"], json!({"name": "a-pod", "namespace": "n", "labels": {"l": "1"}}));
         assert_eq!(pod["spec"], json!({"containers": []}));
+    }
+
+    #[test]
+    fn a_pod_of_a_stateful_set_has_the_volumes_that_it_claims() {
+        let set = json!({"kind": "StatefulSet", "metadata": {"name": "a"}, "spec": {
+            "template": {"spec": {"volumes": [{"name": "config"}]}},
+            "volumeClaimTemplates": [{"metadata": {"name": "data"}}]}});
+        let claimed = json!({"name": "data", "persistentVolumeClaim": {"claimName": "data-a-pod"}});
+        assert_eq!(of(&set)["spec"]["volumes"], json!([{"name": "config"}, claimed]));
     }
 }

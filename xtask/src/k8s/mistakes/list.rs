@@ -7,13 +7,42 @@ const UNKNOWN: &str = "field not declared in schema";
 /// What makes pods when every component is there.
 const WORKLOAD: (&str, &str) = ("StatefulSet", "");
 
-pub(super) fn all() -> Vec<Mistake> {
+/// Those of an installation with servers and every component.
+pub(in crate::k8s) fn all() -> Vec<Mistake> {
     let mut all = of_fields();
     all.extend(of_operators());
     all.extend(of_pods());
     all.extend(of_names());
     all.extend(of_configuration());
     all
+}
+
+/// Those of an installation without servers.
+pub(in crate::k8s) fn embedded() -> Vec<Mistake> {
+    let of = |what, judge, of, place, value, says| Mistake { what, judge, of, place, value, says };
+    let file = |what, text, says| {
+        of(what, Judge::Dueline, ("ConfigMap", "dueline-config"), "/data/dueline.toml", json!(text), says)
+    };
+    let mount = json!({"name": "date", "mountPath": "/var/lib/date"});
+    vec![
+        file(
+            "a listener without tokens, embedded",
+            "[http]\nlisten = \"0.0.0.0:7420\"\n",
+            "http.access is not set",
+        ),
+        file(
+            "a topic where there is no Kafka",
+            "[[handler]]\nname = \"a\"\nkind = \"topic\"\ntopic = \"a\"\n",
+            "handler.kind of a is \"topic\"",
+        ),
+        file(
+            "a token that is not mounted, embedded",
+            "[[http.token]]\nname = \"a\"\nrole = \"admin\"\ntoken_file = \"/nowhere/a\"\n",
+            "is not there",
+        ),
+        of("a volume of nothing", Judge::Admission, WORKLOAD, "CONTAINER/volumeMounts/-", mount, "Not found"),
+        of("no servers", Judge::Dueline, WORKLOAD, "CONTAINER/args", json!(["serve"]), "kafka.brokers"),
+    ]
 }
 
 fn of_fields() -> Vec<Mistake> {
