@@ -77,7 +77,7 @@ pub enum Error {
     },
     /// The export of spans.
     #[cfg(feature = "otlp")]
-    #[error("otlp: {0}")]
+    #[error(transparent)]
     Otlp(#[from] crate::telemetry::otlp::Error),
     /// A part that this binary was built without.
     #[error("this binary was built without the feature {0:?}")]

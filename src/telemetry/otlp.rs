@@ -35,10 +35,9 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The only bits of the flags that mean something: sampled, and ids drawn at random.
 const KNOWN_FLAGS: u8 = 0b11;
 
-/// The exporter cannot be set up: no usable TLS on this machine, as a rule, or variables of the environment that the
-/// library reads by itself.
+/// The exporter cannot be set up: no usable TLS on this machine, as a rule missing CA certificates.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}; of the environment the variables OTEL_EXPORTER_OTLP_… are looked at")]
+#[error("cannot set up the export of spans: {0}")]
 pub struct Error(String);
 
 /// Makes the spans of attempts and hands them to the exporter.

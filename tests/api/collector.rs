@@ -55,7 +55,7 @@ pub(crate) struct Request {
 
 /// The collector; it goes with the test's runtime.
 pub(crate) struct Collector {
-    taken: Arc<Mutex<Vec<Request>>>,
+    taken: Taken,
     mode: watch::Sender<Mode>,
     pub(crate) port: u16,
 }
@@ -71,8 +71,8 @@ impl Collector {
         let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await.expect("the port is free");
         let port = listener.local_addr().expect("bound").port();
         let (mode, told) = watch::channel(mode);
-        let taken = Arc::default();
-        let app = Router::new().fallback(answer).with_state((Arc::clone(&taken), told));
+        let taken = Taken::default();
+        let app = Router::new().fallback(answer).with_state((taken.clone(), told));
         tokio::spawn(async move { axum::serve(listener, app).await });
         Collector { taken, mode, port }
     }
@@ -102,8 +102,10 @@ impl Collector {
     }
 }
 
+type Taken = Arc<Mutex<Vec<Request>>>;
+
 async fn answer(
-    State((taken, mut mode)): State<(Arc<Mutex<Vec<Request>>>, watch::Receiver<Mode>)>,
+    State((taken, mut mode)): State<(Taken, watch::Receiver<Mode>)>,
     uri: Uri,
     headers: HeaderMap,
     body: Bytes,
