@@ -8,6 +8,7 @@ mod batches;
 mod bench;
 mod callbacks;
 mod cli;
+#[cfg(feature = "otlp")]
 mod collector;
 mod control;
 mod dead_letters;
@@ -22,6 +23,7 @@ mod kill;
 mod limits;
 mod lists;
 mod metrics;
+#[cfg(feature = "otlp")]
 mod otlp;
 mod refused;
 mod serve;
