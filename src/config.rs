@@ -20,6 +20,7 @@ mod handler;
 mod keys;
 mod kind;
 mod load;
+mod otlp;
 mod section;
 mod show;
 #[cfg(test)]
@@ -36,6 +37,7 @@ pub(crate) use build::read_secret;
 pub(crate) use docs::check_generated;
 pub use docs::reference;
 pub use load::{Flag, Loaded, Sources, load, load_dev, load_embedded};
+pub use otlp::Otlp;
 pub use section::Origin;
 pub use show::Entry;
 
@@ -71,6 +73,8 @@ pub struct Config {
     pub http: Http,
     /// Logs.
     pub log: Log,
+    /// Where spans of attempts go.
+    pub otlp: Otlp,
     /// The handlers, names all different.
     pub handlers: Vec<Route>,
     /// What collections are limited to.

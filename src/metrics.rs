@@ -10,7 +10,7 @@ mod series;
 
 use std::collections::BTreeMap;
 
-use prometheus::{Encoder as _, Gauge, IntGauge, TextEncoder};
+use prometheus::{Encoder as _, Gauge, IntCounter, IntGauge, TextEncoder};
 
 pub use family::Described;
 use family::{Families, Family};
@@ -76,6 +76,7 @@ pub struct Metrics {
     shards: Shards,
     requests: Requests,
     drained: IntGauge,
+    spans_dropped: IntCounter,
     dc_loss: Option<Family<Gauge>>,
     families: Families,
 }
@@ -98,6 +99,7 @@ impl Metrics {
             shards: Shards::new(&mut families),
             requests: Requests::new(&mut families),
             drained: series::drained(&mut families),
+            spans_dropped: series::spans_dropped(&mut families),
             dc_loss: options.on_servers.then(|| series::dc_loss(&mut families)),
             families,
         }
@@ -128,6 +130,11 @@ impl Metrics {
     /// Whether this instance is drained.
     pub fn drained(&self, is_drained: bool) {
         self.drained.set(i64::from(is_drained));
+    }
+
+    /// So many spans of attempts were dropped.
+    pub fn otlp_spans_dropped(&self, spans: usize) {
+        self.spans_dropped.inc_by(spans as u64);
     }
 
     /// A task's first attempt started so many seconds after it was due.

@@ -42,6 +42,7 @@ use crate::model::{HandlerName, NameError, limits};
 use crate::runtime::{self, Parts, Service};
 use crate::store::metered::{Metered, RowsSeen};
 use crate::store::{self, Cluster, Store};
+use crate::telemetry::otlp::Tracer;
 use crate::wire::event::{Handlers, Rules};
 
 /// Why a node does not start.
@@ -74,6 +75,10 @@ pub enum Error {
         /// What the configuration has.
         wanted: String,
     },
+    /// The export of spans.
+    #[cfg(feature = "otlp")]
+    #[error(transparent)]
+    Otlp(#[from] crate::telemetry::otlp::Error),
     /// A part that this binary was built without.
     #[error("this binary was built without the feature {0:?}")]
     Feature(&'static str),
@@ -243,6 +248,7 @@ impl Builder {
             handlers: registry.handlers().map(|(name, _, _)| name.clone()).collect(),
             on_servers: backends.redundancy.is_some(),
         }));
+        let tracer = tracer(&self.config, &cluster, &metrics)?;
         let store = Metered::new(backends.store, metrics.clone()).telling(self.rows_seen.take());
         backends.store = Arc::new(store);
         let rules = Rules {
@@ -268,6 +274,7 @@ impl Builder {
             events_producer: backends.events_producer.clone(),
             registry: registry.clone(),
             metrics: metrics.clone(),
+            tracer,
             rules: rules.clone(),
             cluster: cluster.clone(),
             options,
@@ -292,6 +299,16 @@ impl Builder {
         }
         Ok(code)
     }
+}
+
+#[cfg(feature = "otlp")]
+fn tracer(config: &Config, cluster: &Cluster, metrics: &Arc<Metrics>) -> Result<Option<Tracer>, Error> {
+    Ok(Tracer::start(config, &cluster.signing_key, metrics.clone())?)
+}
+
+#[cfg(not(feature = "otlp"))]
+fn tracer(config: &Config, _: &Cluster, _: &Arc<Metrics>) -> Result<Option<Tracer>, Error> {
+    if config.otlp.endpoint.is_some() { Err(Error::Feature("otlp")) } else { Ok(None) }
 }
 
 /// The cluster row, which has to agree with the configuration.

@@ -37,6 +37,7 @@ use crate::log::{Assignment, Consumer, Producer};
 use crate::metrics::Metrics;
 use crate::model::{CollectionLimits, HandlerName, Shard, limits};
 use crate::store::{self, Cluster, Store};
+use crate::telemetry::otlp::Tracer;
 use crate::wire::event::Rules;
 
 pub use clock::Clock;
@@ -58,6 +59,8 @@ pub struct Parts {
     pub registry: Arc<Registry>,
     /// The metrics.
     pub metrics: Arc<Metrics>,
+    /// What makes spans of attempts; `None` = nothing does.
+    pub tracer: Option<Tracer>,
     /// What events are checked against.
     pub rules: Rules,
     /// The cluster row.
@@ -113,6 +116,7 @@ pub(crate) struct Shared {
     pub(crate) events_producer: Arc<dyn Producer>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) tracer: Option<Tracer>,
     pub(crate) rules: Rules,
     pub(crate) cluster: Cluster,
     pub(crate) options: Options,
@@ -184,6 +188,7 @@ impl Service {
             events_producer: parts.events_producer,
             registry: parts.registry,
             metrics: parts.metrics,
+            tracer: parts.tracer,
             rules: parts.rules,
             cluster: parts.cluster,
             options: parts.options,
@@ -303,7 +308,13 @@ impl Service {
                 "calls that run still are broken off; their queues wait until their deadlines"
             );
         }
-        let _ = tokio::time::timeout(FLUSH, self.shared.producer.flush(FLUSH.as_millis() as u64)).await;
+        let flushed = tokio::time::timeout(FLUSH, self.shared.producer.flush(FLUSH.as_millis() as u64));
+        let spans = async {
+            if let Some(tracer) = &self.shared.tracer {
+                tracer.finish().await;
+            }
+        };
+        let _ = tokio::join!(flushed, spans);
         self.actors.lock().unwrap_or_else(PoisonError::into_inner).clear();
         let tasks: Vec<_> = self.tasks.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect();
         for task in tasks {

@@ -1,7 +1,13 @@
-//! Logs: to stderr, as text on a terminal or as one JSON object a line.
+//! Logs: to stderr, as text on a terminal or as one JSON object a line. Spans of attempts: see [`otlp`].
 //!
 //! stdout is data and never logged to. The filter is a level or `target=level` with commas between, as in
 //! `info,dueline::handler=warn`. The audit log is left out only by a filter that names it.
+
+#[cfg(feature = "otlp")]
+pub mod otlp;
+#[cfg(not(feature = "otlp"))]
+#[path = "telemetry/without_otlp.rs"]
+pub mod otlp;
 
 use std::io::{self, IsTerminal as _};
 

@@ -9,7 +9,7 @@ use super::kind::Value;
 use super::section::{Origin, Section};
 use super::{
     Cassandra, Config, Hidden, Http, Instance, Kafka, Limits, Log, LogFormat, Problem, Properties, Protocol,
-    Retention, SECRET_FILE_BYTES_MAX, Tls, Topics, access, collection, handler,
+    Retention, SECRET_FILE_BYTES_MAX, Tls, Topics, access, collection, handler, otlp,
 };
 
 /// Builds the configuration, first filling in what is worked out at start. Everything that is wrong between the values goes to the problems.
@@ -50,6 +50,7 @@ pub(super) fn config(main: &mut Section, tables: &Tables, problems: &mut Vec<Pro
                 _ => LogFormat::Auto,
             },
         },
+        otlp: otlp::otlp(main, problems),
         handlers: handler::routes(&tables.handlers, &main.text("topics.prefix"), problems),
         collections: collection::limits(&tables.collections, problems),
         embedded: None,

@@ -6,7 +6,6 @@ use super::access::TOKENS_MAX;
 use super::keys::{
     COLLECTION_KEYS, HANDLER_KEYS, KEYS, Key, OTHER_VARIABLES, Otherwise, TOKEN_KEYS, variable,
 };
-use super::kind::Kind;
 
 const BEGINNING: &str = "# Configuration
 
@@ -25,7 +24,8 @@ nowhere. Any librdkafka property can be read from a file so: `\"sasl.password_fi
 
 **Tables in the environment**: a librdkafka property is named in capitals with `_` for `.`, as in
 `DUELINE_KAFKA_LIBRDKAFKA_SASL_PASSWORD` or `DUELINE_KAFKA_LIBRDKAFKA_SASL_PASSWORD_FILE`; the replication is one
-variable, `DUELINE_CASSANDRA_REPLICATION=dc1=2,dc2=2,dc3=1`. The signing secrets of handler `notify-eu` are
+variable, `DUELINE_CASSANDRA_REPLICATION=dc1=2,dc2=2,dc3=1`. A header for the collector is named with `_` for `-`, as in
+`DUELINE_OTLP_HEADERS_X_API_KEY` or `DUELINE_OTLP_HEADERS_AUTHORIZATION_FILE`. The signing secrets of handler `notify-eu` are
 `DUELINE_HANDLER_NOTIFY_EU_SECRETS`, with spaces between, the token of `ci` is `DUELINE_HTTP_TOKEN_CI`. Other variables that begin with `DUELINE_` are refused, but
 for those that Kubernetes makes for a service of that name.
 
@@ -72,7 +72,7 @@ fn section_of(key: &Key) -> &'static str {
 }
 
 fn environment(key: &Key) -> String {
-    let entry = if key.kind == Kind::TextMap { "_…" } else { "" };
+    let entry = if key.kind.is_text_map() { "_…" } else { "" };
     format!("{}{entry}", variable(key))
 }
 

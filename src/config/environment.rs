@@ -71,24 +71,26 @@ fn set(
     Ok(())
 }
 
-/// The key a variable sets, and for a table of librdkafka properties the property.
+/// The key a variable sets, and for a table of librdkafka properties or headers the entry.
 fn key_of(name: &str) -> Option<(&'static Key, String)> {
-    if let Some(key) = KEYS.iter().find(|key| key.kind != Kind::TextMap && variable(key) == name) {
+    if let Some(key) = KEYS.iter().find(|key| !key.kind.is_text_map() && variable(key) == name) {
         return Some((key, String::new()));
     }
-    KEYS.iter().filter(|key| key.kind == Kind::TextMap).find_map(|key| {
+    KEYS.iter().filter(|key| key.kind.is_text_map()).find_map(|key| {
         let rest = name.strip_prefix(&variable(key))?.strip_prefix('_')?;
-        (!rest.is_empty()).then(|| (key, property(rest)))
+        (!rest.is_empty()).then(|| (key, entry(key.kind, rest)))
     })
 }
 
-/// `SASL_PASSWORD_FILE` is `sasl.password_file`.
-fn property(rest: &str) -> String {
-    let dotted = rest.to_ascii_lowercase().replace('_', ".");
-    match dotted.strip_suffix(".file") {
-        Some(name) => format!("{name}_file"),
-        None => dotted,
-    }
+/// `SASL_PASSWORD_FILE` is the property `sasl.password_file`, `X_API_KEY` the header `x-api-key`.
+fn entry(kind: Kind, rest: &str) -> String {
+    let rest = rest.to_ascii_lowercase();
+    let (name, ending) = match rest.strip_suffix("_file") {
+        Some(name) => (name, "_file"),
+        None => (rest.as_str(), ""),
+    };
+    let between = if kind == Kind::Headers { "-" } else { "." };
+    format!("{}{ending}", name.replace('_', between))
 }
 
 fn is_known_otherwise(name: &str) -> bool {
@@ -123,6 +125,10 @@ mod tests {
         assert_eq!(path("DUELINE_KAFKA_LIBRDKAFKA_SASL_PASSWORD"), password);
         let file = Some(("kafka.consumer", "sasl.password_file".to_owned()));
         assert_eq!(path("DUELINE_KAFKA_CONSUMER_SASL_PASSWORD_FILE"), file);
+        let header = Some(("otlp.headers", "x-api-key".to_owned()));
+        assert_eq!(path("DUELINE_OTLP_HEADERS_X_API_KEY"), header);
+        let file = Some(("otlp.headers", "authorization_file".to_owned()));
+        assert_eq!(path("DUELINE_OTLP_HEADERS_AUTHORIZATION_FILE"), file);
         assert_eq!(path("DUELINE_KAFKA_LIBRDKAFKA"), None);
         assert_eq!(path("DUELINE_KAFKA_BROKER"), None);
     }

@@ -244,6 +244,24 @@ pub(super) static KEYS: &[Key] = &[
         Text("auto"),
         "`text`, `json` (one object a line), or `auto`: text on a terminal, else json",
     ),
+    key(
+        "otlp.endpoint",
+        Url,
+        Unset,
+        "Collector that gets a span of each attempt: OTLP over HTTP, `/v1/traces` is appended to a URL without a path; nothing is exported unless set",
+    ),
+    key(
+        "otlp.headers",
+        Headers,
+        Unset,
+        "Headers of requests to the collector, all of them secrets; `\"<name>_file\"` reads the value from a file",
+    ),
+    key(
+        "otlp.sample_percent",
+        Number { min: 0, max: 100 },
+        Text("100"),
+        "Of tasks without a `traceparent` so many get spans; the others follow its sampled flag",
+    ),
 ];
 
 /// The keys of a `[[handler]]`.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use toml::de::DeValue;
 use tracing_subscriber::EnvFilter;
 
-use crate::dispatch::http::parse_url;
+use crate::dispatch::http::{UrlError, parse_url};
 use crate::dispatch::topic::is_topic_name;
 use crate::wire::time::parse_duration_ms;
 
@@ -35,6 +35,7 @@ pub(super) enum Kind {
     Choice(&'static [&'static str]),
     List,
     TextMap,
+    Headers,
     IntegerMap { min: i64, max: i64 },
     Secret,
 }
@@ -62,7 +63,12 @@ pub(super) enum Raw<'a> {
 impl Kind {
     /// Whether the key is a table of free names.
     pub(super) fn is_map(self) -> bool {
-        matches!(self, Kind::TextMap | Kind::IntegerMap { .. })
+        matches!(self, Kind::TextMap | Kind::Headers | Kind::IntegerMap { .. })
+    }
+
+    /// Whether the key is a table of texts, each of which has a variable of its own.
+    pub(super) fn is_text_map(self) -> bool {
+        matches!(self, Kind::TextMap | Kind::Headers)
     }
 
     /// Reads a value, or one entry of a map.
@@ -99,7 +105,7 @@ impl Kind {
             ) => Err(wrong(found(other))),
             (_, Raw::Toml(DeValue::String(text))) => self.text(text).map_err(wrong),
             (
-                Kind::TextMap,
+                Kind::TextMap | Kind::Headers,
                 Raw::Toml(value @ (DeValue::Integer(_) | DeValue::Float(_) | DeValue::Boolean(_))),
             ) => Ok(Value::Text(scalar(value))),
             (_, Raw::Toml(other)) => Err(wrong(found(other))),
@@ -109,17 +115,19 @@ impl Kind {
 
     /// Reads a text; the error is what was found, never a secret.
     fn text(self, text: &str) -> Result<Value, String> {
-        let found = || if matches!(self, Kind::Secret) { "another".to_owned() } else { format!("{text:?}") };
+        let is_secret = matches!(self, Kind::Secret | Kind::Headers);
+        let found = || if is_secret { "another".to_owned() } else { format!("{text:?}") };
         let line = || {
             let fits = !text.is_empty() && text.len() <= TEXT_BYTES_MAX && !text.contains(char::is_control);
             fits.then(|| Value::Text(text.to_owned()))
         };
         let line_if = |right: bool| if right { line() } else { None };
         let value = match self {
-            Kind::Line | Kind::Path | Kind::Secret => line(),
+            Kind::Line | Kind::Path | Kind::Secret | Kind::Headers => line(),
             Kind::TextMap => Some(Value::Text(text.to_owned())),
             Kind::Url => match parse_url(text) {
                 Ok(_) => line(),
+                Err(error @ UrlError::Credentials) => return Err(format!("one that {error}")),
                 Err(error) => return Err(format!("{text:?}, which {error}")),
             },
             Kind::Address => line_if(text.parse::<SocketAddr>().is_ok()),
@@ -177,6 +185,7 @@ impl Kind {
             }
             Kind::List => "a list of 1 to 256 texts, none empty".to_owned(),
             Kind::TextMap => "a text, a number or a boolean".to_owned(),
+            Kind::Headers => "a text of one line, up to 4096 bytes".to_owned(),
             Kind::Secret => "a text of one line".to_owned(),
         }
     }
@@ -198,6 +207,7 @@ impl Kind {
             }
             Kind::List => "list of texts".to_owned(),
             Kind::TextMap => "table of texts".to_owned(),
+            Kind::Headers => "table of secret texts".to_owned(),
             Kind::IntegerMap { min, max } => format!("table of integers, {min}–{max}"),
             Kind::Secret => "secret text".to_owned(),
         }

@@ -182,6 +182,11 @@ impl Section {
 
     /// Whether a value must never be shown.
     pub(super) fn is_hidden(key: &Key, entry: &str) -> bool {
-        key.kind == Kind::Secret || (key.kind == Kind::TextMap && is_secret_name(entry))
+        match key.kind {
+            Kind::Secret => true,
+            Kind::Headers => !entry.ends_with("_file"),
+            Kind::TextMap => is_secret_name(entry),
+            _ => false,
+        }
     }
 }

@@ -212,6 +212,35 @@ fn secrets_come_from_files_and_the_environment_and_are_shown_nowhere() {
 }
 
 #[test]
+fn headers_for_the_collector_are_secrets_and_its_url_gets_a_path() {
+    let setup = Setup::new("");
+    let file = setup.secret("token", "Bearer hunter2-file\n");
+    let toml = format!(
+        "[otlp]\nendpoint = \"http://otel:4318\"\nsample_percent = 12.5\n\
+         [otlp.headers]\nX-Team = \"hunter2-team\"\nauthorization_file = {file:?}\n"
+    );
+    let setup = Setup::new(&toml).environment(&[("DUELINE_OTLP_HEADERS_X_API_KEY", "hunter2-env")]);
+    let loaded = setup.loaded();
+    let otlp = &loaded.config.otlp;
+    assert_eq!(otlp.endpoint.as_ref().map(|url| url.as_str()), Some("http://otel:4318/v1/traces"));
+    assert_eq!(otlp.sample_percent, 12.5);
+    let headers: Vec<_> = otlp.headers.iter().map(|(name, value)| (name.as_str(), value.expose())).collect();
+    let wanted =
+        [("authorization", "Bearer hunter2-file"), ("x-api-key", "hunter2-env"), ("x-team", "hunter2-team")];
+    assert_eq!(headers, wanted);
+    for shown in [loaded.show(), format!("{:?}", loaded.config), format!("{:?}", loaded.entries())] {
+        assert!(!shown.contains("hunter2"), "{shown}");
+    }
+    assert!(loaded.show().contains(&format!("authorization_file = {file:?} # ")), "{}", loaded.show());
+
+    let none =
+        Setup::new("").environment(&[("DUELINE_OTLP_ENDPOINT", "https://otel/my/traces?x=1")]).loaded();
+    let endpoint = none.config.otlp.endpoint.as_ref().map(|url| url.as_str());
+    assert_eq!((endpoint, none.config.otlp.sample_percent), (Some("https://otel/my/traces?x=1"), 100.0));
+    assert_eq!(Setup::new("").loaded().config.otlp.endpoint, None);
+}
+
+#[test]
 fn what_is_shown_loads_back_to_the_same() {
     let loaded = Setup::new(FULL).loaded();
     let shown = loaded.show();

@@ -66,7 +66,7 @@ pub enum UrlError {
     #[error("has the scheme {0:?}; only http and https are called")]
     Scheme(String),
     /// A user name or password in it.
-    #[error("holds credentials; sign the callbacks instead")]
+    #[error("holds credentials, which belong in a file of their own: secrets_file, otlp.headers")]
     Credentials,
     /// A link-local address.
     #[error("names a link-local address, which is not called")]

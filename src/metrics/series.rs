@@ -227,6 +227,12 @@ pub(super) fn drained(families: &mut Families) -> IntGauge {
     )
 }
 
+/// Spans that were not exported.
+pub(super) fn spans_dropped(families: &mut Families) -> IntCounter {
+    let help = "Spans of attempts that were dropped, as the collector is away, slow or refuses them";
+    families.counter("dueline_otlp_spans_dropped_total", help)
+}
+
 /// Whether any data centre could be lost. Not known until it was asked.
 pub(super) fn dc_loss(families: &mut Families) -> Family<Gauge> {
     let help =

@@ -31,6 +31,7 @@ fn every_series_is_there_before_anything_happened() {
         "dueline_dc_loss_survivable{layer=\"kafka\"} NaN",
         "dueline_oldest_overdue_seconds 0",
         "dueline_instance_drained 0",
+        "dueline_otlp_spans_dropped_total 0",
     ] {
         check_line(&metrics(), line);
     }

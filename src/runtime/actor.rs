@@ -12,6 +12,7 @@ use tokio::task::AbortHandle;
 use crate::engine::{Engine, Input, Options};
 use crate::log::Record;
 use crate::model::{Boot, HandlerName, Shard, Wall};
+use crate::telemetry::otlp::Attempt;
 
 use super::Shared;
 
@@ -28,6 +29,7 @@ pub(super) struct Calling {
     pub(super) task: AbortHandle,
     pub(super) handler: HandlerName,
     pub(super) deadline: Wall,
+    pub(super) attempt: Option<Attempt>,
 }
 
 pub(super) struct Actor {

@@ -94,15 +94,7 @@ impl Actor {
                 self.shared.slots.withdraw(self.shard, &lane, unused);
             }
             Effect::Call(order) => self.call(*order),
-            Effect::BreakOff(seq) => {
-                if let Some(call) = self.calls.remove(&seq) {
-                    call.task.abort();
-                    // Nobody else says that it hung.
-                    if self.shared.clock.now().wall >= call.deadline {
-                        self.shared.slots.ended(&call.handler, Outcome::TimedOut);
-                    }
-                }
-            }
+            Effect::BreakOff(seq) => self.break_off(seq),
             Effect::AskGates => self.shared.gates.look(),
             Effect::StopQueue { seq, key, reason } => {
                 let (shared, at) = (self.shared.clone(), self.shared.clock.now().wall);
@@ -215,20 +207,46 @@ impl Actor {
 
     fn call(&mut self, order: CallOrder) {
         let seq = order.token.sequence;
-        if order.attempt == 1 {
-            let late_us = self.shared.clock.wall_us() - order.ready_at.0 * 1_000;
+        let late_us = (order.attempt == 1).then(|| self.shared.clock.wall_us() - order.ready_at.0 * 1_000);
+        if let Some(late_us) = late_us {
             self.shared.metrics.lateness(&order.content.handler, late_us as f64 / 1e6);
         }
         let (handler, deadline) = (order.content.handler.clone(), order.deadline);
         let of = handler.clone();
-        let calling = self.shared.registry.call(call_of(order, self.shard));
-        let (ended, shared) = (self.ended.clone(), self.shared.clone());
+        let mut call = call_of(order, self.shard);
+        let late_ms = late_us.map(|us| us / 1_000);
+        let attempt = self.shared.tracer.as_ref().map(|tracer| tracer.begin(&mut call, late_ms));
+        let calling = self.shared.registry.call(call);
+        let (ended, shared, span) = (self.ended.clone(), self.shared.clone(), attempt.clone());
         let task = tokio::spawn(async move {
             let ending = calling.await;
+            if let Some(span) = span {
+                span.end(ending.outcome);
+            }
             shared.slots.ended(&of, ending.outcome);
             let _ = ended.send(Input::CallEnded(seq, call_end(ending)));
         });
-        self.calls.insert(seq, Calling { task: task.abort_handle(), handler, deadline });
+        self.calls.insert(seq, Calling { task: task.abort_handle(), handler, deadline, attempt });
+    }
+
+    fn break_off(&mut self, seq: u64) {
+        let Some(call) = self.calls.remove(&seq) else { return };
+        call.task.abort();
+        let now = self.shared.clock.now();
+        let is_late = now.wall >= call.deadline;
+        if let Some(attempt) = call.attempt {
+            // A shard that runs on has ended it for a person; else the next owner finds it open.
+            let runs = || self.engine.shard_view(now.boot).phase == "running";
+            attempt.end(match is_late {
+                true => Outcome::TimedOut,
+                false if runs() => Outcome::Aborted,
+                false => Outcome::Interrupted,
+            });
+        }
+        // Nobody else says that it hung.
+        if is_late {
+            self.shared.slots.ended(&call.handler, Outcome::TimedOut);
+        }
     }
 }
 

@@ -8,6 +8,8 @@ mod batches;
 mod bench;
 mod callbacks;
 mod cli;
+#[cfg(feature = "otlp")]
+mod collector;
 mod control;
 mod dead_letters;
 mod dev;
@@ -22,6 +24,8 @@ mod kill;
 mod limits;
 mod lists;
 mod metrics;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod refused;
 mod serve;
 mod sink;

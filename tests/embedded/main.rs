@@ -76,6 +76,7 @@ async fn start_with(
         events_producer: producer.clone(),
         registry: Arc::new(registry),
         metrics: Arc::new(Metrics::new(dueline::metrics::Options::default())),
+        tracer: None,
         rules: Rules {
             payload_bytes_max: limits::PAYLOAD_BYTES_MAX,
             handlers: Arc::new(Handlers { names: ["note".to_owned()].into(), loopback_urls: false }),

@@ -116,6 +116,44 @@ fn a_list_an_address_or_a_name_of_another_form_is_refused_in_words() {
 }
 
 #[test]
+fn a_collector_that_cannot_be_is_refused_and_no_secret_is_told() {
+    for (toml, problem) in [
+        (
+            "endpoint = \"otel:4318\"",
+            "endpoint must be an http or https URL; found \"otel:4318\", which has the scheme \"otel\"; only http and https are called",
+        ),
+        (
+            "endpoint = \"http://me:hunter2@otel:4318\"",
+            "endpoint must be an http or https URL; found one that holds credentials, which belong in a file of their own: secrets_file, otlp.headers",
+        ),
+        ("sample_percent = 101", "sample_percent must be a number from 0 to 100; found \"101\""),
+        (
+            "headers = \"a=b\"",
+            "headers must be a table of free names: write [otlp.headers] and its entries below",
+        ),
+        (
+            "headers = { a = \"hunter2\\n\" }",
+            "headers.a must be a text of one line, up to 4096 bytes; found another",
+        ),
+        (
+            "headers = { \"a b\" = \"hunter2\" }",
+            "headers.a b is no name of an HTTP header: letters, digits and \"-\"",
+        ),
+        ("headers = { Host = \"hunter2\" }", "headers.Host is set by Dueline itself: remove it"),
+        (
+            "headers = { a = \"hunter2\", A = \"hunter2\" }",
+            "headers.a is set twice, as \"a\" and as \"a_file\" or in capitals: remove one",
+        ),
+        (
+            "headers = { a_file = \"/nowhere/token\" }",
+            "headers.a_file names /nowhere/token, which cannot be read: No such file or directory (os error 2)",
+        ),
+    ] {
+        check_problem(&format!("[otlp]\n{toml}"), &format!("dueline.toml:2: otlp.{problem}"));
+    }
+}
+
+#[test]
 fn what_is_not_toml_is_refused_with_its_line() {
     let problems = Setup::new("[kafka]\nbrokers = \"k\n").problems();
     assert!(problems[0].starts_with("dueline.toml:2: is not TOML: "), "{problems:?}");

@@ -72,6 +72,7 @@ async fn started(dir: &Path, timing: Timing, before: Option<Bump>) -> Service {
         events_producer: producer,
         registry: Registry::build(Vec::new(), resources).expect("registry").into(),
         metrics: Metrics::new(MetricsOptions::default()).into(),
+        tracer: None,
         rules: Rules {
             payload_bytes_max: limits::PAYLOAD_BYTES_MAX,
             handlers: handlers.into(),

@@ -25,6 +25,9 @@ const COMPONENTS: [(&str, Option<&str>); 7] = [
 /// The installation without servers.
 pub(super) const EMBEDDED: &str = "overlays/embedded";
 
+/// Components that change nothing that others change: tried alone and on top of all others, not in every set.
+const APART: [&str; 1] = ["otlp"];
+
 /// An installation to begin with.
 #[derive(Debug)]
 pub(super) struct Overlay {
@@ -82,7 +85,7 @@ pub(super) fn of(overlay: &Overlay) -> Vec<Arrangement> {
         .collect()
 }
 
-/// All sets of components, each with what it builds on.
+/// All sets of components, each with what it builds on; and those apart, on the smallest and the largest.
 fn sets(without: &[&str]) -> Vec<Vec<&'static str>> {
     let mut sets: Vec<Vec<&'static str>> = vec![Vec::new()];
     for (component, needs) in COMPONENTS.into_iter().filter(|(component, _)| !without.contains(component)) {
@@ -91,13 +94,18 @@ fn sets(without: &[&str]) -> Vec<Vec<&'static str>> {
             sets.iter().filter(fits).map(|set| set.iter().copied().chain([component]).collect()).collect();
         sets.extend(with);
     }
+    let largest = sets.iter().max_by_key(|set| set.len()).cloned().unwrap_or_default();
+    for component in APART {
+        sets.push(vec![component]);
+        sets.push(largest.iter().copied().chain([component]).collect());
+    }
     sets
 }
 
 /// Folders that this check does not know, or that are gone.
 pub(super) fn unknown_folders(deploy: &Path) -> Result<Vec<String>> {
     let mut faults = Vec::new();
-    let components = COMPONENTS.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let components = COMPONENTS.iter().map(|(name, _)| *name).chain(APART).map(str::to_owned).collect();
     let overlays = OVERLAYS.iter().filter_map(|overlay| overlay.dir.strip_prefix("overlays/"));
     for (dir, known) in [("components", components), ("overlays", overlays.map(str::to_owned).collect())] {
         let known: BTreeSet<String> = known;
@@ -180,10 +188,10 @@ mod tests {
     #[test]
     fn sets_have_what_they_build_on_in_order() {
         let sets = sets(&[]);
-        assert_eq!(sets.len(), 3 * 2 * 2 * 3 * 2);
+        assert_eq!(sets.len(), 3 * 2 * 2 * 3 * 2 + 2);
         assert!(sets.iter().all(|set| !set.contains(&"sasl") || set.contains(&"tls-kafka")));
-        assert_eq!(sets.iter().max_by_key(|set| set.len()).unwrap().len(), COMPONENTS.len());
-        assert_eq!(super::sets(&["tls-kafka", "sasl", "cassandra-password", "keda"]).len(), 8);
+        assert_eq!(sets.iter().max_by_key(|set| set.len()).unwrap().len(), COMPONENTS.len() + APART.len());
+        assert_eq!(super::sets(&["tls-kafka", "sasl", "cassandra-password", "keda"]).len(), 8 + 2);
     }
 
     #[test]
