@@ -15,8 +15,8 @@ use prometheus::{Encoder as _, Gauge, IntCounter, IntGauge, TextEncoder};
 pub use family::Described;
 use family::{Families, Family};
 pub use labels::{
-    BlockedReason, DeniedReason, HoldupReason, Layer, LeaseLoss, PauseReason, RepeatCause, StopReason,
-    StoreErrorKind, StoreOp,
+    BlockedReason, DeniedReason, HoldupReason, Horizon, Layer, LeaseLoss, PauseReason, RepeatCause,
+    StopReason, StoreErrorKind, StoreOp,
 };
 use series::{Events, Handlers, Requests, Shards, Tasks};
 
@@ -26,10 +26,6 @@ use crate::store;
 /// Label of tasks whose handler is none of the configured ones: a loopback URL, or one that was taken out of the
 /// config.
 pub const OTHER_HANDLER: &str = "other";
-
-/// Metrics that the interface names and that count what is not there yet, with what they wait for.
-pub const NOT_YET: [(&str, &str); 1] =
-    [("dueline_tasks_due_soon{horizon}", "a count of tasks by due time that needs no look at each of them")];
 
 /// What the metrics are made with.
 #[derive(Clone, Debug, Default)]
@@ -53,6 +49,8 @@ pub struct ShardTotals {
     pub lease_remaining_s: f64,
     /// Records that are not applied yet.
     pub lag_records: u64,
+    /// How long ago the oldest record was appended that was read and is not applied yet, in seconds; 0 = there is none.
+    pub oldest_unapplied_s: f64,
     /// Tasks in memory.
     pub tasks_in_memory: usize,
     /// Task events that are not published yet.
@@ -130,6 +128,11 @@ impl Metrics {
     /// Whether this instance is drained.
     pub fn drained(&self, is_drained: bool) {
         self.drained.set(i64::from(is_drained));
+    }
+
+    /// So many tasks come due within that time, as counted just now.
+    pub fn due_soon(&self, horizon: Horizon, tasks: usize) {
+        self.tasks.due_soon.of(horizon.word()).set(gauge_of(tasks));
     }
 
     /// So many spans of attempts were dropped.
@@ -226,6 +229,7 @@ impl Metrics {
         self.tasks.oldest_overdue.set(totals.oldest_overdue_s);
         self.shards.lease_remaining.set(totals.lease_remaining_s);
         self.events.consumer_lag.set(i64::try_from(totals.lag_records).unwrap_or(i64::MAX));
+        self.events.oldest_unapplied.set(totals.oldest_unapplied_s);
         self.tasks.in_memory.set(gauge_of(totals.tasks_in_memory));
         self.tasks.to_tell.set(gauge_of(totals.events_waiting));
         let blocked = [
@@ -285,7 +289,7 @@ fn gauge_of(number: usize) -> i64 {
 /// The reference of all metrics, as Markdown: docs/metrics.md.
 pub fn reference() -> String {
     let metrics = Metrics::new(Options { handlers: Vec::new(), on_servers: true });
-    family::reference(metrics.described(), &NOT_YET)
+    family::reference(metrics.described())
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@
 mod actor;
 pub(crate) mod batch;
 pub mod clock;
+mod due_soon;
 pub(crate) mod gates;
 mod membership;
 mod observe;
@@ -34,7 +35,7 @@ use tokio::task::JoinHandle;
 use crate::dispatch::Registry;
 use crate::engine::{self, Engine, Input, Timing};
 use crate::log::{Assignment, Consumer, Producer};
-use crate::metrics::Metrics;
+use crate::metrics::{Horizon, Metrics};
 use crate::model::{CollectionLimits, HandlerName, Shard, limits};
 use crate::store::{self, Cluster, Store};
 use crate::telemetry::otlp::Tracer;
@@ -209,11 +210,12 @@ impl Service {
         let watch = tokio::spawn(watch::watch(service.clone()));
         let slots = tokio::spawn(slots::keep(service.clone()));
         let retention = tokio::spawn(retention::follow(service.clone()));
-        service
-            .tasks
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .extend([follow, beat, gates, batches, membership, clock, watch, slots, retention]);
+        let due_soon = Horizon::ALL.map(|horizon| tokio::spawn(due_soon::follow(service.clone(), horizon)));
+        service.tasks.lock().unwrap_or_else(PoisonError::into_inner).extend(
+            [follow, beat, gates, batches, membership, clock, watch, slots, retention]
+                .into_iter()
+                .chain(due_soon),
+        );
         service
     }
 

@@ -27,6 +27,8 @@ pub struct ShardView {
     pub tasks: usize,
     /// Records fetched and not applied.
     pub backlog: usize,
+    /// The append time of the oldest of them.
+    pub oldest_unapplied: Option<Wall>,
     /// Task events that are not published yet.
     pub events_waiting: usize,
     /// Milliseconds of lease left.
@@ -216,6 +218,7 @@ impl Engine {
             loaded_to: self.window.cursor().ready_at,
             tasks: self.window.len(),
             backlog: self.intake.backlog(),
+            oldest_unapplied: self.intake.oldest_unapplied(),
             events_waiting: self.outbox.len(),
             lease_left_ms: self.ownership.valid_until().ms_since(now),
             oldest_overdue: overdue,

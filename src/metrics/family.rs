@@ -209,7 +209,7 @@ start. No label holds a queue, a task id or a schedule. `handler` is the name of
 ";
 
 /// The reference as Markdown.
-pub(super) fn reference(described: &[Described], not_yet: &[(&str, &str)]) -> String {
+pub(super) fn reference(described: &[Described]) -> String {
     let mut text = BEGINNING.to_owned();
     text.push_str("\n| metric | kind | meaning |\n|---|---|---|\n");
     for family in described {
@@ -227,10 +227,6 @@ pub(super) fn reference(described: &[Described], not_yet: &[(&str, &str)]) -> St
     for family in described.iter().filter(|family| !family.buckets.is_empty()) {
         let bounds: Vec<String> = family.buckets.iter().map(f64::to_string).collect();
         let _ = writeln!(text, "| `{}` | {} |", family.name, bounds.join(" · "));
-    }
-    text.push_str("\n## Not there yet\n\n| metric | waits for |\n|---|---|\n");
-    for (name, what) in not_yet {
-        let _ = writeln!(text, "| `{name}` | {what} |");
     }
     text
 }

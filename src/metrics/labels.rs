@@ -42,6 +42,17 @@ label! {
     }
 }
 label! {
+    /// Within which time tasks come due.
+    Horizon {
+        /// Sixty seconds.
+        Minute = "minute",
+        /// Sixty minutes.
+        Hour = "hour",
+        /// 24 hours.
+        Day = "day",
+    }
+}
+label! {
     /// Why an attempt started although one before may have run.
     RepeatCause {
         /// The owner of the attempt before was lost.

@@ -7,8 +7,8 @@ use prometheus::{Gauge, Histogram, IntCounter, IntGauge};
 use super::OTHER_HANDLER;
 use super::family::{Families, Family};
 use super::labels::{
-    BlockedReason, DeniedReason, HoldupReason, Layer, LeaseLoss, PauseReason, RepeatCause, StopReason,
-    StoreErrorKind, StoreOp,
+    BlockedReason, DeniedReason, HoldupReason, Horizon, Layer, LeaseLoss, PauseReason, RepeatCause,
+    StopReason, StoreErrorKind, StoreOp,
 };
 use crate::model::{CloseReason, HandlerName, MarkKind, Outcome, RejectReason, TaskEventKind};
 
@@ -110,6 +110,7 @@ impl Handlers {
 pub(super) struct Tasks {
     pub oldest_overdue: Gauge,
     pub in_memory: IntGauge,
+    pub due_soon: Family<IntGauge>,
     pub queues_blocked: Family<IntGauge>,
     pub handlers_held_up: Family<IntGauge>,
     pub closed: Family<IntCounter>,
@@ -125,6 +126,9 @@ impl Tasks {
         let oldest_overdue = families.gauge("dueline_oldest_overdue_seconds", help);
         let help = "Tasks held in memory; bounded by limits.tasks_in_memory";
         let in_memory = families.int_gauge("dueline_tasks_in_memory", help);
+        let help = "Tasks that come due within that time, of the shards that run here; counted anew four times a minute, less often where they are many";
+        let horizons = words(Horizon::ALL, Horizon::word);
+        let due_soon = families.int_gauges("dueline_tasks_due_soon", help, "horizon", horizons);
         let help = "Queues whose head waits though it is due";
         let reasons = words(BlockedReason::ALL, BlockedReason::word);
         let queues_blocked = families.int_gauges("dueline_queues_blocked", help, "reason", reasons);
@@ -146,6 +150,7 @@ impl Tasks {
         Tasks {
             oldest_overdue,
             in_memory,
+            due_soon,
             queues_blocked,
             handlers_held_up,
             closed,
@@ -167,6 +172,7 @@ pub(super) struct Events {
     pub persist: Histogram,
     pub intake_paused: Family<IntGauge>,
     pub consumer_lag: IntGauge,
+    pub oldest_unapplied: Gauge,
 }
 
 impl Events {
@@ -187,7 +193,18 @@ impl Events {
         let intake_paused = families.int_gauges("dueline_intake_paused", help, "reason", reasons);
         let help = "Records of owned shards that are not applied yet";
         let consumer_lag = families.int_gauge("dueline_consumer_lag_records", help);
-        Events { rejected, forwarded, forgotten, repeated, persist, intake_paused, consumer_lag }
+        let help = "How long ago the oldest schedule event was appended that was read and is not applied yet; 0 = there is none";
+        let oldest_unapplied = families.gauge("dueline_oldest_unapplied_seconds", help);
+        Events {
+            rejected,
+            forwarded,
+            forgotten,
+            repeated,
+            persist,
+            intake_paused,
+            consumer_lag,
+            oldest_unapplied,
+        }
     }
 }
 

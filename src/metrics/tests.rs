@@ -1,6 +1,6 @@
 //! Metrics as a scraper sees them.
 
-use super::{HoldupReason, Layer, Metrics, Options, PauseReason, ShardTotals, StoreOp};
+use super::{HoldupReason, Horizon, Layer, Metrics, Options, PauseReason, ShardTotals, StoreOp};
 use crate::config::check_generated;
 use crate::model::{CloseReason, HandlerName, MarkKind, Outcome, RejectReason, TaskEventKind};
 use crate::store;
@@ -56,6 +56,7 @@ fn what_happens_is_counted_under_its_label() {
     metrics.shards(&ShardTotals {
         owned: 4,
         oldest_overdue_s: 1.5,
+        oldest_unapplied_s: 2.5,
         queues_retrying: 3,
         events_waiting: 7,
         intake_paused: [(PauseReason::Memory, 2)].into(),
@@ -65,10 +66,13 @@ fn what_happens_is_counted_under_its_label() {
     metrics.dc_loss_survivable(Layer::Cassandra, Some(true));
     metrics.dc_loss_survivable(Layer::Cassandra, Some(false));
     metrics.held_up(&[(HoldupReason::Breaker, 2)].into());
+    metrics.due_soon(Horizon::Hour, 9);
     for line in [
         "dueline_dc_loss_survivable{layer=\"kafka\"} 1",
         "dueline_dc_loss_survivable{layer=\"cassandra\"} 0",
         "dueline_handlers_held_up{reason=\"breaker\"} 2",
+        "dueline_tasks_due_soon{horizon=\"hour\"} 9",
+        "dueline_tasks_due_soon{horizon=\"minute\"} 0",
         "dueline_handlers_held_up{reason=\"rate\"} 0",
         "dueline_tasks_total{handler=\"notify\",outcome=\"succeeded\"} 1",
         "dueline_task_lateness_seconds_bucket{handler=\"notify\",le=\"0.002\"} 0",
@@ -89,6 +93,7 @@ fn what_happens_is_counted_under_its_label() {
         "dueline_shards_owned 4",
         "dueline_shards_stopped{reason=\"log\"} 0",
         "dueline_oldest_overdue_seconds 1.5",
+        "dueline_oldest_unapplied_seconds 2.5",
         "dueline_store_errors_total{kind=\"unavailable\",op=\"write\"} 1",
     ] {
         check_line(&metrics, line);

@@ -31,6 +31,9 @@ fn add(totals: &mut ShardTotals, view: &ShardView, now: Now) {
     totals.stopped += usize::from(view.phase == "stopped");
     let behind = view.log_end.map_or(0, |end| end.saturating_sub(view.next_offset));
     totals.lag_records += behind.max(view.backlog as u64);
+    if let Some(since) = view.oldest_unapplied {
+        totals.oldest_unapplied_s = totals.oldest_unapplied_s.max(now.wall.ms_since(since) as f64 / 1e3);
+    }
     if let Some(since) = view.oldest_overdue {
         totals.oldest_overdue_s = totals.oldest_overdue_s.max(now.wall.ms_since(since) as f64 / 1e3);
     }

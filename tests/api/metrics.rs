@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::dev::Dev;
 use super::sink::Sink;
+use super::until;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn metrics_count_lateness_and_outcomes_and_name_no_queue_or_task() {
@@ -37,6 +38,26 @@ async fn metrics_count_lateness_and_outcomes_and_name_no_queue_or_task() {
         assert!(lines.any(|line| line.ends_with(&format!(" {count}"))), "{outcome}:\n{text}");
     }
     assert!(!text.contains("needle"), "a queue or a task is a label:\n{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_comes_due_soon_is_counted_by_how_soon() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let dev = Dev::start(dir.path()).await;
+    let delays = ["55s", "55s", "30m", "30m", "5h", "20h", "25h"];
+    for (number, delay) in delays.into_iter().enumerate() {
+        let task = json!({"queue": "soon", "id": format!("t-{number}"), "delay": delay, "handler": "log"});
+        assert_eq!(dev.post("/v1/tasks", &task).await.status, 201);
+    }
+    assert_eq!(dev.post("/v1/tasks/soon/t-1/cancel", &json!({})).await.status, 200);
+    assert_eq!(dev.post("/v1/tasks/soon/t-3/reschedule", &json!({"delay": "6h"})).await.status, 200);
+    let lines = [("minute", 1), ("hour", 2), ("day", 5)]
+        .map(|(horizon, tasks)| format!("dueline_tasks_due_soon{{horizon=\"{horizon}\"}} {tasks}"));
+    until("all three counts", || async {
+        let text = dev.get("/metrics").await.text;
+        lines.iter().all(|line| text.lines().any(|found| found == line)).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
