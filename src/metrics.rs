@@ -132,7 +132,7 @@ impl Metrics {
 
     /// So many tasks come due within that time, as counted just now.
     pub fn due_soon(&self, horizon: Horizon, tasks: usize) {
-        self.tasks.due_soon.of(horizon.word()).set(gauge_of(tasks));
+        self.tasks.due_soon.of(horizon.word()).set(tasks as f64);
     }
 
     /// So many spans of attempts were dropped.

@@ -35,7 +35,7 @@ use tokio::task::JoinHandle;
 use crate::dispatch::Registry;
 use crate::engine::{self, Engine, Input, Timing};
 use crate::log::{Assignment, Consumer, Producer};
-use crate::metrics::{Horizon, Metrics};
+use crate::metrics::Metrics;
 use crate::model::{CollectionLimits, HandlerName, Shard, limits};
 use crate::store::{self, Cluster, Store};
 use crate::telemetry::otlp::Tracer;
@@ -210,7 +210,8 @@ impl Service {
         let watch = tokio::spawn(watch::watch(service.clone()));
         let slots = tokio::spawn(slots::keep(service.clone()));
         let retention = tokio::spawn(retention::follow(service.clone()));
-        let due_soon = Horizon::ALL.map(|horizon| tokio::spawn(due_soon::follow(service.clone(), horizon)));
+        let due_soon =
+            due_soon::TOGETHER.map(|horizons| tokio::spawn(due_soon::follow(service.clone(), horizons)));
         service.tasks.lock().unwrap_or_else(PoisonError::into_inner).extend(
             [follow, beat, gates, batches, membership, clock, watch, slots, retention]
                 .into_iter()
@@ -310,18 +311,16 @@ impl Service {
                 "calls that run still are broken off; their queues wait until their deadlines"
             );
         }
-        let flushed = tokio::time::timeout(FLUSH, self.shared.producer.flush(FLUSH.as_millis() as u64));
-        let spans = async {
-            if let Some(tracer) = &self.shared.tracer {
-                tracer.finish().await;
-            }
-        };
-        let _ = tokio::join!(flushed, spans);
+        let _ = tokio::time::timeout(FLUSH, self.shared.producer.flush(FLUSH.as_millis() as u64)).await;
         self.actors.lock().unwrap_or_else(PoisonError::into_inner).clear();
         let tasks: Vec<_> = self.tasks.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect();
         for task in tasks {
             task.abort();
             let _ = task.await;
+        }
+        // Calls that were broken off have their spans now.
+        if let Some(tracer) = &self.shared.tracer {
+            tracer.finish().await;
         }
     }
 

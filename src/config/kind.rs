@@ -128,6 +128,10 @@ impl Kind {
             Kind::Url => match parse_url(text) {
                 Ok(_) => line(),
                 Err(error @ UrlError::Credentials) => return Err(format!("one that {error}")),
+                // Before the "@" and after the "?" there may be a secret.
+                Err(_) if text.contains(['@', '?']) => {
+                    return Err("one that is none, or that holds credentials".to_owned());
+                }
                 Err(error) => return Err(format!("{text:?}, which {error}")),
             },
             Kind::Address => line_if(text.parse::<SocketAddr>().is_ok()),

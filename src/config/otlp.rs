@@ -29,9 +29,13 @@ pub struct Otlp {
 }
 
 pub(super) fn otlp(main: &Section, problems: &mut Vec<Problem>) -> Otlp {
-    let endpoint = main.text_if_set("otlp.endpoint");
+    let endpoint = main.text_if_set("otlp.endpoint").and_then(|text| parse_url(&text).ok());
+    if endpoint.as_ref().is_some_and(|url| url.query().is_some()) {
+        let text = "has a query, which would be shown: a token goes into otlp.headers, by a file".to_owned();
+        problems.push(Problem::new(&main.origin_of("otlp.endpoint"), "otlp.endpoint", text));
+    }
     Otlp {
-        endpoint: endpoint.and_then(|text| parse_url(&text).ok()).map(with_path),
+        endpoint: endpoint.map(with_path),
         headers: headers(main, problems),
         sample_percent: main.number("otlp.sample_percent"),
     }

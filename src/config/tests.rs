@@ -233,10 +233,9 @@ fn headers_for_the_collector_are_secrets_and_its_url_gets_a_path() {
     }
     assert!(loaded.show().contains(&format!("authorization_file = {file:?} # ")), "{}", loaded.show());
 
-    let none =
-        Setup::new("").environment(&[("DUELINE_OTLP_ENDPOINT", "https://otel/my/traces?x=1")]).loaded();
+    let none = Setup::new("").environment(&[("DUELINE_OTLP_ENDPOINT", "https://otel/my/traces")]).loaded();
     let endpoint = none.config.otlp.endpoint.as_ref().map(|url| url.as_str());
-    assert_eq!((endpoint, none.config.otlp.sample_percent), (Some("https://otel/my/traces?x=1"), 100.0));
+    assert_eq!((endpoint, none.config.otlp.sample_percent), (Some("https://otel/my/traces"), 100.0));
     assert_eq!(Setup::new("").loaded().config.otlp.endpoint, None);
 }
 

@@ -110,7 +110,7 @@ impl Handlers {
 pub(super) struct Tasks {
     pub oldest_overdue: Gauge,
     pub in_memory: IntGauge,
-    pub due_soon: Family<IntGauge>,
+    pub due_soon: Family<Gauge>,
     pub queues_blocked: Family<IntGauge>,
     pub handlers_held_up: Family<IntGauge>,
     pub closed: Family<IntCounter>,
@@ -126,9 +126,10 @@ impl Tasks {
         let oldest_overdue = families.gauge("dueline_oldest_overdue_seconds", help);
         let help = "Tasks held in memory; bounded by limits.tasks_in_memory";
         let in_memory = families.int_gauge("dueline_tasks_in_memory", help);
-        let help = "Tasks that come due within that time, of the shards that run here; counted anew four times a minute, less often where they are many";
-        let horizons = words(Horizon::ALL, Horizon::word);
-        let due_soon = families.int_gauges("dueline_tasks_due_soon", help, "horizon", horizons);
+        let help = "Tasks that come due within that time, of the shards that run here, as last counted: every 15 s at best, the day in minutes, less often with many shards; NaN = not yet";
+        let due_soon =
+            families.gauges("dueline_tasks_due_soon", help, "horizon", words(Horizon::ALL, Horizon::word));
+        Horizon::ALL.iter().for_each(|horizon| due_soon.of(horizon.word()).set(f64::NAN));
         let help = "Queues whose head waits though it is due";
         let reasons = words(BlockedReason::ALL, BlockedReason::word);
         let queues_blocked = families.int_gauges("dueline_queues_blocked", help, "reason", reasons);

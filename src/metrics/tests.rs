@@ -72,7 +72,7 @@ fn what_happens_is_counted_under_its_label() {
         "dueline_dc_loss_survivable{layer=\"cassandra\"} 0",
         "dueline_handlers_held_up{reason=\"breaker\"} 2",
         "dueline_tasks_due_soon{horizon=\"hour\"} 9",
-        "dueline_tasks_due_soon{horizon=\"minute\"} 0",
+        "dueline_tasks_due_soon{horizon=\"minute\"} NaN",
         "dueline_handlers_held_up{reason=\"rate\"} 0",
         "dueline_tasks_total{handler=\"notify\",outcome=\"succeeded\"} 1",
         "dueline_task_lateness_seconds_bucket{handler=\"notify\",le=\"0.002\"} 0",

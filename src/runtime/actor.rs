@@ -11,7 +11,7 @@ use tokio::task::AbortHandle;
 
 use crate::engine::{Engine, Input, Options};
 use crate::log::Record;
-use crate::model::{Boot, HandlerName, Shard, Wall};
+use crate::model::{Boot, HandlerName, Outcome, Shard, Wall};
 use crate::telemetry::otlp::Attempt;
 
 use super::Shared;
@@ -30,6 +30,15 @@ pub(super) struct Calling {
     pub(super) handler: HandlerName,
     pub(super) deadline: Wall,
     pub(super) attempt: Option<Attempt>,
+}
+
+impl Drop for Calling {
+    /// Who forgets a call that has not ended has broken it off.
+    fn drop(&mut self) {
+        if let Some(attempt) = &self.attempt {
+            attempt.end(Outcome::Interrupted);
+        }
+    }
 }
 
 pub(super) struct Actor {

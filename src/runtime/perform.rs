@@ -234,7 +234,7 @@ impl Actor {
         call.task.abort();
         let now = self.shared.clock.now();
         let is_late = now.wall >= call.deadline;
-        if let Some(attempt) = call.attempt {
+        if let Some(attempt) = &call.attempt {
             // A shard that runs on has ended it for a person; else the next owner finds it open.
             let runs = || self.engine.shard_view(now.boot).phase == "running";
             attempt.end(match is_late {

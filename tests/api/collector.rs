@@ -11,6 +11,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value::Value};
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode as SpanStatus;
 use prost::Message as _;
+use tokio::net::TcpSocket;
 use tokio::sync::watch;
 
 /// How requests are answered.
@@ -53,6 +54,13 @@ pub(crate) struct Request {
     pub(crate) body: Bytes,
 }
 
+/// A port of loopback that nobody listens on, and nobody else gets.
+pub(crate) fn held_port() -> TcpSocket {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.bind(([127, 0, 0, 1], 0).into()).expect("a free port");
+    socket
+}
+
 /// The collector; it goes with the test's runtime.
 pub(crate) struct Collector {
     taken: Taken,
@@ -63,12 +71,12 @@ pub(crate) struct Collector {
 impl Collector {
     /// Listens on a free port.
     pub(crate) async fn start(mode: Mode) -> Collector {
-        Collector::on(0, mode).await
+        Collector::over(held_port(), mode)
     }
 
-    /// Listens on a port.
-    pub(crate) async fn on(port: u16, mode: Mode) -> Collector {
-        let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await.expect("the port is free");
+    /// Listens on a port that was held.
+    pub(crate) fn over(socket: TcpSocket, mode: Mode) -> Collector {
+        let listener = socket.listen(64).expect("it listens");
         let port = listener.local_addr().expect("bound").port();
         let (mode, told) = watch::channel(mode);
         let taken = Taken::default();

@@ -13,7 +13,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::collector::{Collector, Mode, Span};
+use super::collector::{Collector, Mode, Span, held_port};
 use super::dev::{DUELINE, Dev, run};
 use super::sink::Sink;
 use super::until;
@@ -213,7 +213,7 @@ async fn without_a_collector_the_traceparent_is_passed_on_as_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_collector_that_hangs_delays_nothing_and_holds_up_a_stop_for_two_seconds() {
+async fn a_collector_that_hangs_delays_nothing_and_is_not_waited_for_at_a_stop() {
     let (dir, sink) = (tempfile::tempdir().expect("a folder"), Sink::start().await);
     let collector = Collector::start(Mode::Hang).await;
     let mut dev = start(&dir, &config(&dir, &collector.endpoint(), "")).await;
@@ -263,20 +263,33 @@ async fn drops_are_counted_and_logged_once_until_the_collector_takes_spans_again
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_collector_that_is_away_delays_nothing_and_a_stop_sends_what_is_left() {
     let (dir, sink) = (tempfile::tempdir().expect("a folder"), Sink::start().await);
-    let free = Collector::start(Mode::Take).await.port;
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let port = listener.local_addr().expect("bound").port();
-    assert_ne!(port, free);
-    drop(listener);
+    let held = held_port();
+    let port = held.local_addr().expect("bound").port();
     let mut dev = start(&dir, &config(&dir, &format!("http://127.0.0.1:{port}"), "")).await;
     ended(&dev, &sink, "lost", "ok", Some("01"), "succeeded").await;
     until("a drop", || async { (dropped(&dev).await > 0).then_some(()) }).await;
     assert_eq!(said(&dev, DROPPED), 1, "{}", dev.said());
-    let collector = Collector::on(port, Mode::Take).await;
+    let collector = Collector::over(held, Mode::Take);
     ended(&dev, &sink, "last", "ok", Some("01"), "succeeded").await;
     dev.terminate();
     assert!(dev.ended().await.success(), "{}", dev.said());
     assert_eq!(collector.of("last").len(), 1, "{}", dev.said());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_a_stop_breaks_off_has_its_span() {
+    let (dir, sink) = (tempfile::tempdir().expect("a folder"), Sink::start().await);
+    let collector = Collector::start(Mode::Take).await;
+    let stop = "[instance]\nstop_wait = \"300ms\"\n";
+    let mut dev = start(&dir, &config(&dir, &collector.endpoint(), stop)).await;
+    let task = json!({"queue": "q", "id": "held", "handler": sink.handler("hold")});
+    assert_eq!(dev.post("/v1/tasks", &task).await.status, 201);
+    until("the call", || async { (sink.count() == 1).then_some(()) }).await;
+    dev.terminate();
+    assert!(dev.ended().await.success(), "{}", dev.said());
+    let outcomes: Vec<String> =
+        collector.of("held").iter().map(|span| span.attribute("dueline.outcome").to_owned()).collect();
+    assert_eq!(outcomes, ["interrupted"], "{}", dev.said());
 }
 
 type Noted = Arc<Mutex<Vec<Option<Arc<str>>>>>;

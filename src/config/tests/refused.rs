@@ -126,6 +126,14 @@ fn a_collector_that_cannot_be_is_refused_and_no_secret_is_told() {
             "endpoint = \"http://me:hunter2@otel:4318\"",
             "endpoint must be an http or https URL; found one that holds credentials, which belong in a file of their own: secrets_file, otlp.headers",
         ),
+        (
+            "endpoint = \"grpc://me:hunter2@otel:4317\"",
+            "endpoint must be an http or https URL; found one that is none, or that holds credentials",
+        ),
+        (
+            "endpoint = \"http://otel:4318/?token=hunter2\"",
+            "endpoint has a query, which would be shown: a token goes into otlp.headers, by a file",
+        ),
         ("sample_percent = 101", "sample_percent must be a number from 0 to 100; found \"101\""),
         (
             "headers = \"a=b\"",

@@ -104,9 +104,8 @@ fn racks_that_are_missing_or_too_few_fail_where_a_loss_has_to_be_survived() {
 #[test]
 fn racks_within_data_centres_are_no_data_centres() {
     let of = |dcs: usize, found: &[(Level, Check)]| check(&Wanted { dcs, ..wanted() }, &whole(), found);
-    of(2, &[(Level::Fail, Check::KafkaRacks)]);
-    let relaxed = Wanted { dcs: 2, dc_loss: false, ..wanted() };
-    check(&relaxed, &whole(), &[(Level::Warn, Check::KafkaRacks)]);
+    // No more than a warning: Kafka may be in data centres where Cassandra has no copies.
+    of(2, &[(Level::Warn, Check::KafkaRacks)]);
     // Cassandra in one data centre, or not told of yet: there is none to lose, and racks may well be zones.
     (0..=1).chain(3..=4).for_each(|dcs| of(dcs, &[]));
 }

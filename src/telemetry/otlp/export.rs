@@ -15,8 +15,10 @@ use futures::future::BoxFuture;
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
 use opentelemetry_otlp::{Protocol, RetryPolicy, SpanExporter, WithExportConfig as _, WithHttpConfig as _};
 use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkError;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
 use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -97,9 +99,12 @@ impl Exporter {
 
     /// Takes a span, or drops it.
     pub(super) fn take(&self, span: SpanData) {
-        if self.queue.try_send(span).is_err() {
-            self.losses.lost(1, || "they come faster than the collector takes them".to_owned());
-        }
+        let why = match self.queue.try_send(span) {
+            Ok(()) => return,
+            Err(TrySendError::Full(_)) => "they come faster than the collector takes them",
+            Err(TrySendError::Closed(_)) => "their attempts ended after the last were sent",
+        };
+        self.losses.lost(1, || why.to_owned());
     }
 
     /// Sends what is left, as far as [`FLUSH`] allows.
@@ -211,9 +216,10 @@ impl Worker {
     async fn export(&mut self, batch: Vec<SpanData>) {
         let spans = batch.len();
         self.in_hand.store(spans, Ordering::Relaxed);
-        let exported = self.exporter.export(batch).await;
+        // The library looks at the time between two tries alone.
+        let exported = tokio::time::timeout(REQUEST, self.exporter.export(batch)).await;
         self.in_hand.store(0, Ordering::Relaxed);
-        match exported {
+        match exported.unwrap_or(Err(OTelSdkError::Timeout(REQUEST))) {
             Ok(()) => {
                 self.pause = PAUSE_FIRST;
                 self.losses.sent();

@@ -128,3 +128,20 @@ async fn spans_that_have_no_place_are_dropped_and_counted() {
     tracer.finish().await;
     assert_eq!(counted(), spans as usize, "nobody took one");
 }
+
+#[tokio::test]
+async fn a_collector_that_takes_a_request_and_says_nothing_holds_up_the_end_for_two_seconds() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    let mut config = Config::dev("/nowhere".as_ref(), "127.0.0.1:0".parse().expect("an address"));
+    config.otlp.endpoint = Some(format!("http://{address}/v1/traces").parse().expect("a URL"));
+    let metrics = Arc::new(Metrics::default());
+    let tracer = Tracer::start(&config, &[7; 32], metrics.clone()).expect("started").expect("an endpoint");
+    tracer.begin(&mut call("a", 1, Some(TRACEPARENT)), None).end(Outcome::Succeeded);
+    let began = std::time::Instant::now();
+    tracer.finish().await;
+    let took = began.elapsed().as_millis();
+    // One request alone may take five.
+    assert!((1_900..4_500).contains(&took), "{took} ms");
+    assert!(metrics.encode().contains("dueline_otlp_spans_dropped_total 1\n"), "it is counted");
+}
