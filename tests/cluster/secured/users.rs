@@ -162,8 +162,11 @@ fn the_rights_and_roles_are_those_of_the_manifests() {
     let setup = statements("dueline_setup");
     assert!(setup.len() == 2 && setup[1] == "GRANT CREATE ON ALL KEYSPACES TO dueline_setup", "{setup:?}");
     let instance = statements("dueline");
-    assert!(
-        instance.len() == 3 && instance[1].starts_with("GRANT SELECT ON KEYSPACE dueline"),
-        "{instance:?}"
-    );
+    let rights: Vec<&str> = instance.iter().skip(1).map(|one| one.trim_end_matches(" TO dueline")).collect();
+    let wanted = [
+        "GRANT SELECT ON KEYSPACE dueline",
+        "GRANT MODIFY ON KEYSPACE dueline",
+        "GRANT SELECT ON TABLE system_views.settings",
+    ];
+    assert_eq!(rights, wanted, "{instance:?}");
 }
