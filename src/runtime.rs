@@ -269,6 +269,17 @@ impl Service {
         self.actors.lock().unwrap_or_else(PoisonError::into_inner).keys().copied().collect()
     }
 
+    /// Those of them that run.
+    async fn running(&self) -> Vec<Shard> {
+        let mut running = Vec::new();
+        for shard in self.shards() {
+            if self.ask(shard, Engine::runs).await == Some(true) {
+                running.push(shard);
+            }
+        }
+        running
+    }
+
     /// The first half of a stop in order: takes no shard any more, leaves the group, so that others get the shards while they
     /// run on for a moment, and lets go of them all. What is not let go after 6 s is left to its lease.
     pub async fn let_go(&self) {

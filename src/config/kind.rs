@@ -63,7 +63,7 @@ pub(super) enum Raw<'a> {
 impl Kind {
     /// Whether the key is a table of free names.
     pub(super) fn is_map(self) -> bool {
-        matches!(self, Kind::TextMap | Kind::Headers | Kind::IntegerMap { .. })
+        self.is_text_map() || matches!(self, Kind::IntegerMap { .. })
     }
 
     /// Whether the key is a table of texts, each of which has a variable of its own.

@@ -130,7 +130,8 @@ impl Connections {
     }
 }
 
-fn builder() -> reqwest::ClientBuilder {
+/// A client that follows nothing, tries nothing again and uses no proxy.
+pub(crate) fn builder() -> reqwest::ClientBuilder {
     reqwest::Client::builder()
         .user_agent(concat!("dueline/", env!("CARGO_PKG_VERSION")))
         .redirect(reqwest::redirect::Policy::none())
@@ -220,7 +221,7 @@ fn lost(error: &reqwest::Error) -> Ending {
 }
 
 /// The causes of an error, without the URL, which may hold a token in its query.
-fn error_chain(error: &reqwest::Error) -> String {
+pub(crate) fn error_chain(error: &reqwest::Error) -> String {
     let mut text = String::new();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -243,6 +243,11 @@ impl Engine {
         self.writes.stuck().or_else(store).or_else(log).or_else(memory).or_else(events)
     }
 
+    /// Whether the shard runs here: the phase `running` of [`Engine::shard_view`], without a look at its tasks.
+    pub fn runs(&self) -> bool {
+        self.phase_word() == "running"
+    }
+
     fn phase_word(&self) -> &'static str {
         match (self.stage, self.ownership.phase_word()) {
             (Stage::Stopped, _) => "stopped",

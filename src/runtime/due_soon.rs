@@ -11,8 +11,9 @@ use std::time::Duration;
 use futures::future::try_join_all;
 use tokio::time::Instant;
 
+use crate::engine::fold;
 use crate::metrics::Horizon;
-use crate::model::{Fact, FactRow, Place, Shard, Wall};
+use crate::model::{Fact, FactRow, Place, Shard, TaskState, Version, Wall};
 use crate::store::{Error, Store};
 
 use super::Service;
@@ -32,7 +33,7 @@ const PAGE_ROWS: usize = 200;
 pub(super) async fn follow(service: Service, horizons: &'static [Horizon]) {
     let mut counts: BTreeMap<Shard, Vec<usize>> = BTreeMap::new();
     loop {
-        let shards = running(&service).await;
+        let shards = service.running().await;
         counts.retain(|shard, _| shards.contains(shard));
         for shard in shards {
             let began = Instant::now();
@@ -48,17 +49,6 @@ pub(super) async fn follow(service: Service, horizons: &'static [Horizon]) {
         }
         tokio::time::sleep(EVERY).await;
     }
-}
-
-async fn running(service: &Service) -> Vec<Shard> {
-    let now = service.clock().now().boot;
-    let mut running = Vec::new();
-    for shard in service.shards() {
-        if service.ask(shard, move |engine| engine.shard_view(now).phase == "running").await == Some(true) {
-            running.push(shard);
-        }
-    }
-    running
 }
 
 fn length_ms(horizon: Horizon) -> i64 {
@@ -103,13 +93,13 @@ async fn between(
     Ok(count)
 }
 
-/// Tasks among rows that nothing has closed or superseded, and of which no attempt has ended. All rows of a place are there, and lie
-/// together.
+/// Tasks among rows that are to run, and of which no attempt has ended. All rows of a place are there, and lie together.
 fn waiting(rows: &[FactRow]) -> impl Iterator<Item = Place> {
-    let is_over = |row: &FactRow| !matches!(row.fact, Fact::Task { .. } | Fact::Started(_));
-    let has_task = |row: &FactRow| matches!(row.fact, Fact::Task { .. });
+    let has_task = |rows: &&[FactRow]| rows.iter().any(|row| matches!(row.fact, Fact::Task { .. }));
+    let is_to_run = |rows: &&[FactRow]| {
+        let folded = fold(rows.iter().map(|row| &row.fact), Version::MAX);
+        matches!(folded.state(), TaskState::Scheduled | TaskState::Running)
+    };
     let places = rows.chunk_by(|one, other| one.place == other.place);
-    places
-        .filter(move |rows| rows.iter().any(has_task) && !rows.iter().any(is_over))
-        .map(|rows| rows[0].place)
+    places.filter(has_task).filter(is_to_run).map(|rows| rows[0].place)
 }

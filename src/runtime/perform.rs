@@ -232,14 +232,12 @@ impl Actor {
     fn break_off(&mut self, seq: u64) {
         let Some(call) = self.calls.remove(&seq) else { return };
         call.task.abort();
-        let now = self.shared.clock.now();
-        let is_late = now.wall >= call.deadline;
+        let is_late = self.shared.clock.now().wall >= call.deadline;
         if let Some(attempt) = &call.attempt {
             // A shard that runs on has ended it for a person; else the next owner finds it open.
-            let runs = || self.engine.shard_view(now.boot).phase == "running";
             attempt.end(match is_late {
                 true => Outcome::TimedOut,
-                false if runs() => Outcome::Aborted,
+                false if self.engine.runs() => Outcome::Aborted,
                 false => Outcome::Interrupted,
             });
         }

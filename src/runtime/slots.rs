@@ -163,11 +163,7 @@ pub(super) async fn keep(service: Service) {
 
 async fn follow_share(service: &Service) {
     loop {
-        let (boot, mut owned) = (service.clock().now().boot, 0);
-        for shard in service.shards() {
-            let runs = service.ask(shard, move |engine| engine.shard_view(boot).phase == "running").await;
-            owned += u32::from(runs == Some(true));
-        }
+        let owned = service.running().await.len() as u32;
         service.shared.slots.share(owned, service.shared.cluster.shards);
         tokio::time::sleep(LOOK).await;
     }

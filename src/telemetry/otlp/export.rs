@@ -5,7 +5,6 @@
 //! have one line when it begins and one when it works again.
 
 use std::collections::BTreeMap;
-use std::error::Error as _;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,7 +24,7 @@ use tokio::time::Instant;
 
 use super::{Error, shown};
 use crate::config::Hidden;
-use crate::dispatch::http::Url;
+use crate::dispatch::http::{self, Url, error_chain};
 use crate::metrics::Metrics;
 
 /// Spans that wait for their batch.
@@ -269,16 +268,10 @@ impl fmt::Debug for Client {
 
 impl Client {
     fn new(url: &Url, headers: &BTreeMap<String, Hidden>) -> Result<Client, Error> {
-        let builder = reqwest::Client::builder()
-            .user_agent(concat!("dueline/", env!("CARGO_PKG_VERSION")))
-            .redirect(reqwest::redirect::Policy::none())
-            .retry(reqwest::retry::never())
-            .no_proxy()
-            .http1_only()
-            .timeout(REQUEST);
+        let builder = http::builder().timeout(REQUEST);
         // A machine without CA certificates can do without TLS.
         let builder = if url.scheme() == "https" { builder } else { builder.tls_certs_only([]) };
-        let http = builder.build().map_err(|error| Error(chain(&error)))?;
+        let http = builder.build().map_err(|error| Error(error_chain(&error)))?;
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             let name = HeaderName::from_bytes(name.as_bytes()).map_err(|error| Error(error.to_string()))?;
@@ -317,7 +310,8 @@ impl Client {
     }
 
     fn failed(&self, error: reqwest::Error) -> HttpError {
-        let text = if error.is_timeout() { "it does not answer in time".to_owned() } else { chain(&error) };
+        let text =
+            if error.is_timeout() { "it does not answer in time".to_owned() } else { error_chain(&error) };
         self.why.say(text.clone());
         text.into()
     }
@@ -334,15 +328,4 @@ impl HttpClient for Client {
     {
         Box::pin(self.send(request))
     }
-}
-
-/// The causes of an error, without the URL, which may hold a token.
-fn chain(error: &reqwest::Error) -> String {
-    let mut texts = Vec::new();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        texts.push(error.to_string());
-        cause = error.source();
-    }
-    if texts.is_empty() { "the request cannot be made".to_owned() } else { texts.join(": ") }
 }

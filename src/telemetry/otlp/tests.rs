@@ -33,11 +33,23 @@ fn call(id: &str, attempt: u32, traceparent: Option<&str>) -> Call {
 
 /// A tracer to a collector that is not there.
 fn tracer(percent: f64) -> Tracer {
+    tracer_to("127.0.0.1:9", percent, Arc::default())
+}
+
+fn tracer_to(address: &str, percent: f64, metrics: Arc<Metrics>) -> Tracer {
     let mut config = Config::dev("/nowhere".as_ref(), "127.0.0.1:0".parse().expect("an address"));
-    config.otlp.endpoint = Some("http://127.0.0.1:9/v1/traces".parse().expect("a URL"));
+    config.otlp.endpoint = Some(format!("http://{address}/v1/traces").parse().expect("a URL"));
     config.otlp.sample_percent = percent;
-    let tracer = Tracer::start(&config, &[7; 32], Arc::new(Metrics::default()));
+    let tracer = Tracer::start(&config, &[7; 32], metrics);
     tracer.expect("it starts without a collector").expect("there is an endpoint")
+}
+
+/// A tracer to a collector that takes connections and never answers, for as long as its listener is there.
+fn to_a_silent_one() -> (std::net::TcpListener, Tracer, Arc<Metrics>) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound").to_string();
+    let metrics = Arc::new(Metrics::default());
+    (listener, tracer_to(&address, 100.0, metrics.clone()), metrics)
 }
 
 /// What a handler is told: trace, span, flags.
@@ -105,13 +117,7 @@ fn a_percentage_samples_so_many() {
 
 #[tokio::test]
 async fn spans_that_have_no_place_are_dropped_and_counted() {
-    // It takes connections and never answers.
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let mut config = Config::dev("/nowhere".as_ref(), "127.0.0.1:0".parse().expect("an address"));
-    let url = format!("http://{}/v1/traces", listener.local_addr().expect("bound"));
-    config.otlp.endpoint = Some(url.parse().expect("a URL"));
-    let metrics = Arc::new(Metrics::default());
-    let tracer = Tracer::start(&config, &[7; 32], metrics.clone()).expect("it starts").expect("an endpoint");
+    let (_listener, tracer, metrics) = to_a_silent_one();
     let counted = || -> usize {
         let text = metrics.encode();
         let count = text.lines().find_map(|line| line.strip_prefix("dueline_otlp_spans_dropped_total "));
@@ -131,12 +137,7 @@ async fn spans_that_have_no_place_are_dropped_and_counted() {
 
 #[tokio::test]
 async fn a_collector_that_takes_a_request_and_says_nothing_holds_up_the_end_for_two_seconds() {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("bound");
-    let mut config = Config::dev("/nowhere".as_ref(), "127.0.0.1:0".parse().expect("an address"));
-    config.otlp.endpoint = Some(format!("http://{address}/v1/traces").parse().expect("a URL"));
-    let metrics = Arc::new(Metrics::default());
-    let tracer = Tracer::start(&config, &[7; 32], metrics.clone()).expect("started").expect("an endpoint");
+    let (_listener, tracer, metrics) = to_a_silent_one();
     tracer.begin(&mut call("a", 1, Some(TRACEPARENT)), None).end(Outcome::Succeeded);
     let began = std::time::Instant::now();
     tracer.finish().await;
