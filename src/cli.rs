@@ -15,6 +15,7 @@ mod look;
 mod migrate;
 mod output;
 mod serve;
+mod shard;
 mod task;
 mod topics;
 
@@ -75,7 +76,7 @@ enum Noun {
     #[command(subcommand)]
     Batch(batch::Verb),
     #[command(subcommand)]
-    Shard(look::Shard),
+    Shard(shard::Verb),
     #[command(subcommand)]
     Instance(instance::Verb),
     #[command(subcommand)]
@@ -124,7 +125,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Noun::Gate(verb) => gate::run(&global, verb).await,
         Noun::DeadLetter(verb) => dead_letter::run(&global, verb).await,
         Noun::Batch(verb) => batch::run(&global, verb).await,
-        Noun::Shard(verb) => look::shard(&global, verb).await,
+        Noun::Shard(verb) => shard::run(&global, verb).await,
         Noun::Instance(verb) => instance::run(&global, verb).await,
         Noun::Handler(verb) => look::handler(&global, verb).await,
         Noun::Rejected(verb) => look::rejected(&global, verb).await,

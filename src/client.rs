@@ -134,7 +134,7 @@ impl Client {
         let queue = event.queue.clone().unwrap_or_else(|| id.clone().into());
         let mut message = message(&event, value, traceparent);
         message.partition = Some(home_shard(&queue, self.shards).0);
-        let log::Written { partition, offset } = self.producer.produce(message).await?;
+        let log::Written { partition, offset, .. } = self.producer.produce(message).await?;
         Ok(Written { queue, id, partition, offset })
     }
 }
@@ -331,7 +331,8 @@ mod tests {
             let mut records = self.0.lock().expect("not poisoned");
             let partition = message.partition.expect("the client chooses the partition");
             records.push(message);
-            let written = Written { partition, offset: Some(records.len() as u64 - 1) };
+            let offset = Some(records.len() as u64 - 1);
+            let written = Written { partition, offset, appended: None };
             Box::pin(async move { Ok::<_, log::Error>(written) })
         }
 

@@ -36,6 +36,7 @@ mod ownership;
 mod park;
 mod queue;
 mod quota;
+mod renew;
 mod retention;
 mod scout;
 #[cfg(test)]
@@ -48,8 +49,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::model::{
-    Boot, Closed, CollectionLimits, Epoch, HandlerName, Now, OpenAttempts, Place, Rate, RetryPolicy, Shard,
-    Wall, limits,
+    Boot, Closed, CollectionLimits, Epoch, HandlerName, Now, OpenAttempts, Place, Rate, Reset, RetryPolicy,
+    Shard, Wall, limits,
 };
 
 pub use effect::{CallOrder, Effect, KeyLookup, LeaveCause, Observation};
@@ -58,6 +59,7 @@ pub use input::{Budget, CallEnd, Failure, Incoming, Input, LogEnd};
 pub use lane::{Kind as LaneKind, Lane};
 pub use ownership::Timing;
 pub use quota::{Grant, Holdup, Limit, Pool};
+pub use renew::Loss;
 pub use retention::{Aged, Forget, aged, forget};
 pub use view::{Blocked, Explanation, HandlerQueues, Pause, QueueView, ShardView, Whose};
 
@@ -209,6 +211,10 @@ pub struct Engine {
     unheard_since: Option<Boot>,
     /// The shard was taken in order, and runs on until then.
     let_go_at: Option<Boot>,
+    /// What the log lost: the shard is stopped, or about to be.
+    lost: Option<Arc<Loss>>,
+    /// The loss of records that a person accepted last.
+    accepted: Option<Arc<Reset>>,
     tickets: u64,
     /// Answers to tickets up to this one belong to an earlier life of the shard.
     life_began: u64,
@@ -247,6 +253,8 @@ impl Engine {
             gap_since: None,
             unheard_since: None,
             let_go_at: None,
+            lost: None,
+            accepted: None,
             tickets: 0,
             life_began: 0,
             effects: VecDeque::new(),
@@ -281,6 +289,7 @@ impl Engine {
             Input::Lost => self.lost(),
             Input::Budget(budget) => self.set_budget(budget),
             Input::Gates(closed, asked_at) => self.gates_known(closed, asked_at),
+            Input::Reset(reset) => self.reset_asked(reset),
             Input::OwnerRead(_) | Input::OwnerSeen(_) | Input::Bumped(_) | Input::Released(_) => {
                 self.owner_answered(input);
             }
@@ -312,7 +321,7 @@ impl Engine {
                 self.when_fresh(ticket, |engine| engine.pointers_read(ticket, page));
             }
             Input::Written(ticket, written) => self.written(ticket, written),
-            Input::Produced(offset, produced) => self.produced(offset, produced),
+            Input::Produced(version, produced) => self.produced(version, produced),
             Input::Slots(lane, count) => self.lines.granted(&lane, count),
             Input::CallEnded(seq, end) => self.call_ended(seq, end),
             Input::QueueStopped(seq, stopped) => self.queue_stopped(seq, stopped),
@@ -386,6 +395,7 @@ impl Engine {
             self.load_more();
             self.catch_up();
             self.drive_intake();
+            self.stop_when_applied();
             self.promote();
             self.end_holds();
             self.drive_late();

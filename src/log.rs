@@ -141,6 +141,8 @@ pub struct Written {
     pub partition: u32,
     /// The offset; `None` when a broker had the record from an earlier try and does not say any more where.
     pub offset: Option<u64>,
+    /// When it was appended, by the log's clock; `None` when that is not told either.
+    pub appended: Option<Wall>,
 }
 
 /// What a shard's partition holds.

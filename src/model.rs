@@ -13,6 +13,7 @@ pub mod limits;
 pub mod name;
 pub mod owner;
 pub mod rate;
+pub mod reset;
 pub mod row;
 pub mod task;
 pub mod task_event;
@@ -29,6 +30,7 @@ pub use owner::{
     AttemptToken, Epoch, Generation, OriginMark, OwnerRow, OwnerUuid, Progress, Release, Shard, Told, Version,
 };
 pub use rate::{BreakerPolicy, CollectionLimit, CollectionLimits, NoRate, Rate, Reserve};
+pub use reset::{Reset, Resets};
 pub use row::{
     Current, DeadLetterRow, Decision, Died, Ended, EventRow, Fact, FactRow, MarkKind, PayloadRow, Place, Row,
     Started,

@@ -345,6 +345,15 @@ impl Service {
         }
     }
 
+    /// Those that are not held here are passed over.
+    fn tell_each(&self, inputs: impl Iterator<Item = (Shard, Input)>) {
+        for (shard, input) in inputs {
+            if let Some(actor) = self.actor(shard) {
+                let _ = actor.send(Command::Input(input));
+            }
+        }
+    }
+
     async fn until_all(&self, holds: impl Fn(&Engine) -> bool + Copy + Send + 'static) {
         for shard in self.shards() {
             while self.ask(shard, holds).await == Some(false) {

@@ -27,6 +27,7 @@ mod origin;
 mod params;
 mod problem;
 mod produce;
+mod resets;
 mod routes;
 mod shards;
 mod tasks;

@@ -75,11 +75,15 @@ pub(crate) async fn all(stage: &mut Stage<'_>, plan: &Plan, ledger: &Path, done:
             Step::Drain { victim, for_ms, .. } => drains::drain(stage, victim, *for_ms).await?,
             Step::Evacuate { dc, for_ms, .. } => drains::evacuate(stage, dc, *for_ms).await?,
             Step::Restart { name, .. } => places::restart(stage, name).await?,
+            Step::AddServer { name, .. } => places::add_server(stage, name).await?,
+            Step::DealPartitions { .. } => places::deal_partitions(stage).await?,
             Step::Shrink { names, apart_ms, .. } => drains::shrink(stage, names, *apart_ms).await?,
             Step::Change { name, to, .. } => versions::change(stage, name, *to).await?,
+            Step::SlowDisk { name, ms, for_ms, .. } => ways::slow_disk(stage, name, *ms, *for_ms).await?,
             Step::FillDisk { name, for_ms, .. } => ways::fill_disk(stage, name, *for_ms).await?,
             Step::WipeNode { name, for_ms, .. } => ways::wipe_node(stage, name, *for_ms).await?,
             Step::MoveOffsets { to, .. } => ways::move_offsets(stage, *to).await?,
+            Step::RenewTopic { stopped, .. } => ways::renew_topic(stage, *stopped).await?,
             Step::Handlers { mood, for_ms, .. } => ways::handlers(stage, *mood, *for_ms).await,
             Step::MoveClock { victim, by_ms, for_ms, .. } => {
                 ways::step_clock(stage, victim, *by_ms, *for_ms).await?;
@@ -92,6 +96,7 @@ pub(crate) async fn all(stage: &mut Stage<'_>, plan: &Plan, ledger: &Path, done:
         }
         if let Some(rest_ms) = step.rest_ms() {
             rest(stage, rest_ms).await.with_context(|| format!("after {step}"))?;
+            storm_at = wall_ms();
         }
     }
     Ok(())

@@ -59,6 +59,7 @@ pub(crate) fn of(scenario: Scenario, measured: &Measured<'_>) -> Vec<Bound> {
             all.extend(measured.hand_overs.iter().map(handed_over));
             all
         }
+        Scenario::ServersGrow => vec![accepted(measured.course, ALL_PERCENT), waited(measured.course)],
         Scenario::QuorumLoss | Scenario::Mixed => measured.recoveries.iter().map(taken).collect(),
         Scenario::KafkaGone => {
             measured.gone.iter().filter_map(|gone| meanwhile(measured.history, gone)).collect()

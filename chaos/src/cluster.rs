@@ -40,11 +40,13 @@ pub(crate) struct Cluster {
 pub(crate) struct Insides(BTreeMap<String, Inside>);
 
 impl Cluster {
-    /// Makes it where it is not there. Takes a minute.
-    pub(crate) fn up() -> Result<Cluster> {
+    /// Makes it where it is not there. Takes a minute. With `few` it is made with the first servers of each data centre alone, and
+    /// may not be there.
+    pub(crate) fn up(few: bool) -> Result<Cluster> {
         // A line for each server, whether it answers or not; nothing when there is no cluster.
         let was_up = !run(&["status"], Stdio::null())?.stdout.is_empty();
-        let up = run(&["up"], Stdio::inherit())?;
+        ensure!(!few || !was_up, "there is a cluster that has grown: `cargo xtask cluster down` first");
+        let up = run(if few { &["up", "--few"] } else { &["up"] }, Stdio::inherit())?;
         ensure!(up.status.success(), "`cargo xtask cluster up` failed; its messages are above");
         ensure!(!was_up || made_whole(), "the cluster that runs could not be made whole: {STATUS}");
         let said = String::from_utf8_lossy(&up.stdout).into_owned();
@@ -91,11 +93,12 @@ impl Cluster {
 
 const STATUS: &str = "`cargo xtask cluster status`";
 
-/// Undoes whatever faults were left: frozen servers, a network that is not what it was made as, small disks, servers that
+/// Undoes whatever faults were left: frozen servers, slow and small disks, a network that is not what it was made as, servers that
 /// are down.
 pub(crate) fn made_whole() -> bool {
     let dcs = |verb| [&[verb], &DCS[..]].concat();
-    let all = [dcs("thaw"), vec!["mend"], dcs("empty"), dcs("heal")];
+    let fast = [dcs("drag"), vec!["--ms", "0"]].concat();
+    let all = [dcs("thaw"), fast, vec!["mend"], dcs("empty"), dcs("heal")];
     // Each is tried, whatever became of the one before.
     all.map(|arguments| done(&arguments)).into_iter().all(|done| done)
 }
@@ -108,6 +111,12 @@ impl Insides {
     pub(crate) fn of(&self, dc: &str) -> Result<&Inside> {
         self.0.get(dc).with_context(|| format!("there is no data centre {dc}"))
     }
+}
+
+/// Whether a server is the first of its kind in its data centre.
+pub(crate) fn is_first(server: &str) -> bool {
+    let index = |all: &[&str]| all.iter().position(|one| *one == server);
+    index(&BROKERS).or_else(|| index(&NODES)).is_some_and(|index| index % 2 == 0)
 }
 
 /// The data centre of a server: two of a kind in each, in the order of their numbers.

@@ -87,7 +87,7 @@ impl Said {
 /// Makes the cluster, runs all cases, and prints the table.
 pub(crate) fn run(args: &Args) -> Result<bool> {
     let program = site::program(args.dueline.as_deref(), false)?;
-    let cluster = Arc::new(Cluster::up()?);
+    let cluster = Arc::new(Cluster::up(false)?);
     network::entered(cluster.home.clone())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("a runtime")?;
     let ran = runtime.block_on(run_cases(args, program, &cluster));

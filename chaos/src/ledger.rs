@@ -2,6 +2,7 @@
 //! They are kept by the harness's own producer and handlers, and never read back from the product.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dueline::testing::history::{Asked, Asks, Called, End};
@@ -10,7 +11,14 @@ use crate::clock;
 
 /// What was sent, in the order it was sent.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sent(Arc<Mutex<Vec<Entry>>>);
+pub(crate) struct Sent {
+    entries: Arc<Mutex<Vec<Entry>>>,
+    /// How often the topic was made anew. Offsets of a later one are higher: they are put down with this above their bits.
+    generation: Arc<AtomicU64>,
+}
+
+/// Bits of an offset; the generation lies above.
+const OFFSET_BITS: u32 = 44;
 
 /// A record on its way, or acknowledged, or lost to its producer.
 #[derive(Clone, Debug)]
@@ -41,7 +49,16 @@ pub(crate) type Key = (String, String);
 
 impl Sent {
     fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn generation(&self) -> u64 {
+        self.generation.load(Ordering::SeqCst)
+    }
+
+    /// The topic was made anew: what is acknowledged from now on lies in it.
+    pub(crate) fn begin_generation(&self) {
+        self.generation.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Takes down a record while `send` hands it to the client, so that both have one order. Nothing is taken down when
@@ -75,7 +92,7 @@ impl Sent {
         let mut entries = self.lock();
         let Some(entry) = entries.get_mut(number) else { return };
         entry.asked.shard = Some(ack.shard);
-        entry.asked.offset = ack.offset;
+        entry.asked.offset = ack.offset.map(|offset| self.generation() << OFFSET_BITS | offset);
         entry.asked.appended = ack.appended.unwrap_or(entry.asked.appended);
         entry.asked.acked = clock::wall_ms();
         entry.state = State::Acked;
@@ -117,11 +134,14 @@ impl Sent {
         acked.map(|entry| entry.asked.acked - entry.sent).collect()
     }
 
-    /// The last acknowledged offset of each shard.
+    /// The last acknowledged offset of each shard in the topic that is there now.
     pub(crate) fn last_offsets(&self) -> BTreeMap<u32, u64> {
         let mut last = BTreeMap::new();
         for entry in self.lock().iter() {
-            if let (Some(shard), Some(offset)) = (entry.asked.shard, entry.asked.offset) {
+            if let (Some(shard), Some(offset)) = (entry.asked.shard, entry.asked.offset)
+                && offset >> OFFSET_BITS == self.generation()
+            {
+                let offset = offset & ((1 << OFFSET_BITS) - 1);
                 let known = last.entry(shard).or_insert(offset);
                 *known = offset.max(*known);
             }

@@ -29,6 +29,7 @@ const LOAD: u64 = 2;
 #[derive(Debug)]
 pub(crate) struct Load {
     stop: Arc<AtomicBool>,
+    paused: Arc<AtomicBool>,
     sending: tokio::task::JoinHandle<Result<()>>,
 }
 
@@ -36,19 +37,27 @@ impl Load {
     /// Sends `rate` events a second.
     /// After `known_ms` an event counts as known.
     pub(crate) fn start(producer: Producer, seed: u64, rate: u32, known_ms: i64) -> Load {
-        let stop: Arc<AtomicBool> = Arc::default();
-        let stopped = stop.clone();
+        let (stop, paused): (Arc<AtomicBool>, Arc<AtomicBool>) = Default::default();
+        let (stopped, pauses) = (stop.clone(), paused.clone());
         let sending = tokio::spawn(async move {
             let mut tasks = Tasks::new(seed, known_ms);
             let mut pace = tokio::time::interval(Duration::from_secs(1) / rate.max(1));
             pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             while !stopped.load(Ordering::Relaxed) {
                 pace.tick().await;
+                if pauses.load(Ordering::Relaxed) {
+                    continue;
+                }
                 producer.send(&tasks.next(wall_ms())).await?;
             }
             Ok(())
         });
-        Load { stop, sending }
+        Load { stop, paused, sending }
+    }
+
+    /// Sends nothing for a while, or goes on.
+    pub(crate) fn pause(&self, paused: bool) {
+        self.paused.store(paused, Ordering::Relaxed);
     }
 
     /// Stops it; everything sent is in the ledger.

@@ -98,17 +98,19 @@ fn perform(task: Task) -> Result<bool> {
         Task::Doctor(args) => doctor::run(&args),
         Task::Run(args) => {
             let is_cluster = args.servers == run::Topology::Cluster;
-            on_servers(is_cluster, |cluster| run::run(args, cluster))
+            let few = args.scenario.grows_servers();
+            on_servers(is_cluster.then_some(few), |cluster| run::run(args, cluster))
         }
-        Task::Soak(args) => on_servers(true, |cluster| soak::run(args, cluster)),
+        Task::Soak(args) => on_servers(Some(false), |cluster| soak::run(args, cluster)),
     }
 }
 
+/// In three data centres, with few servers or all, or on this machine.
 fn on_servers<F: Future<Output = Result<bool>>>(
-    is_cluster: bool,
+    few: Option<bool>,
     run: impl FnOnce(Option<Arc<cluster::Cluster>>) -> F,
 ) -> Result<bool> {
-    let cluster = if is_cluster { Some(Arc::new(cluster::Cluster::up()?)) } else { None };
+    let cluster = few.map(|few| cluster::Cluster::up(few).map(Arc::new)).transpose()?;
     if let Some(cluster) = &cluster {
         // All threads that this one starts are there too, and so is everything they connect to.
         network::entered(cluster.home.clone())?;

@@ -171,6 +171,13 @@ pub(crate) enum Step {
         for_ms: i64,
         rest_ms: i64,
     },
+    /// Each write of a server to its disk takes so much longer.
+    SlowDisk {
+        name: String,
+        ms: u32,
+        for_ms: i64,
+        rest_ms: i64,
+    },
     /// A node is killed, its data removed, and started as its own replacement.
     WipeNode {
         name: String,
@@ -180,6 +187,11 @@ pub(crate) enum Step {
     /// All instances stop, the group's offsets are moved, instances start.
     MoveOffsets {
         to: Offsets,
+        rest_ms: i64,
+    },
+    /// The schedule topic is deleted and made anew, while instances run or while all are stopped; the loss is accepted.
+    RenewTopic {
+        stopped: bool,
         rest_ms: i64,
     },
     /// What handlers do with every call.
@@ -212,6 +224,15 @@ pub(crate) enum Step {
         name: String,
         rest_ms: i64,
     },
+    /// A server that was not there before joins the others.
+    AddServer {
+        name: String,
+        rest_ms: i64,
+    },
+    /// All partitions are dealt anew to all brokers.
+    DealPartitions {
+        rest_ms: i64,
+    },
     /// Instances asked to stop, one `apart_ms` after the other; when all have, started again at one time.
     Shrink {
         names: Vec<String>,
@@ -238,13 +259,17 @@ impl Step {
             | Step::LoseServers { rest_ms, .. }
             | Step::Wire { rest_ms, .. }
             | Step::FillDisk { rest_ms, .. }
+            | Step::SlowDisk { rest_ms, .. }
             | Step::WipeNode { rest_ms, .. }
             | Step::MoveOffsets { rest_ms, .. }
+            | Step::RenewTopic { rest_ms, .. }
             | Step::Handlers { rest_ms, .. }
             | Step::MoveClock { rest_ms, .. }
             | Step::Drain { rest_ms, .. }
             | Step::Evacuate { rest_ms, .. }
             | Step::Restart { rest_ms, .. }
+            | Step::AddServer { rest_ms, .. }
+            | Step::DealPartitions { rest_ms }
             | Step::Shrink { rest_ms, .. }
             | Step::Change { rest_ms, .. } => Some(*rest_ms),
             Step::Join { .. } | Step::Leave { .. } => None,
@@ -276,11 +301,18 @@ impl fmt::Display for Step {
             Step::FillDisk { name, for_ms, .. } => {
                 write!(f, "no room on the disk of {name} for {:.1} s", s(for_ms))
             }
+            Step::SlowDisk { name, ms, for_ms, .. } => {
+                write!(f, "each write of {name} to its disk takes {ms} ms longer for {:.1} s", s(for_ms))
+            }
             Step::WipeNode { name, for_ms, .. } => {
                 write!(f, "kill {name}, remove its data, start it in its own place after {:.1} s", s(for_ms))
             }
             Step::MoveOffsets { to, .. } => {
                 write!(f, "stop all instances, move the group's offsets to the {to:?}, start them")
+            }
+            Step::RenewTopic { stopped, .. } => {
+                let when = if *stopped { "while all instances are stopped" } else { "while instances run" };
+                write!(f, "delete the schedule topic and make it anew {when}, reset all shards")
             }
             Step::Handlers { mood, for_ms, .. } => write!(f, "handlers {mood:?} for {:.1} s", s(for_ms)),
             Step::MoveClock { victim, by_ms, for_ms, .. } => {
@@ -302,6 +334,8 @@ impl fmt::Display for Step {
                 write!(f, "drain {dc}, lose all of it for {:.1} s, undrain it", s(for_ms))
             }
             Step::Restart { name, .. } => write!(f, "restart {name}"),
+            Step::AddServer { name, .. } => write!(f, "{name} joins"),
+            Step::DealPartitions { .. } => write!(f, "deal all partitions to all brokers"),
             Step::Shrink { names, apart_ms, .. } => {
                 write!(f, "stop {}, {apart_ms} ms apart, and start them again", names.join(", "))
             }

@@ -185,7 +185,14 @@ pub(crate) async fn run(args: Args, cluster: Option<Arc<Cluster>>) -> Result<boo
     let (ground, handlers) = ground(cluster.as_deref(), args.scenario.cuts()).await?;
     let spread = cluster.is_some();
     let rate = args.setting.rate.unwrap_or(if spread { 20 } else { 50 });
-    let site = Site::make(site::Options { kafka, cassandra, dir, spread, log: args.setting.log }).await?;
+    let copies = match (spread, args.scenario.grows_servers()) {
+        (false, _) => "dc1 = 1",
+        (true, false) => "dc1 = 2\ndc2 = 2\ndc3 = 1",
+        // One node in each data centre to begin with.
+        (true, true) => "dc1 = 1\ndc2 = 1\ndc3 = 1",
+    };
+    let log = args.setting.log;
+    let site = Site::make(site::Options { kafka, cassandra, dir, spread, copies, log }).await?;
     let known_ms = args.scenario.known_ms();
     let (seed, plant) = (args.seed, args.setting.plant);
     let commit = plant.iter().fold(commit(), |commit, mistake| format!("{commit}-with-{mistake}"));

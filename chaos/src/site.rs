@@ -20,6 +20,9 @@ pub(crate) const SHARDS: u32 = 12;
 const TIMEOUT_SECONDS: u64 = 8;
 /// Dropping a keyspace may take this long.
 const DROP_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time for a topic to go, and between two tries to make it again.
+const RENEWED_WITHIN: Duration = Duration::from_secs(60);
+const RENEWED_AGAIN: Duration = Duration::from_millis(100);
 
 /// What a place is made of.
 #[derive(Clone, Debug)]
@@ -27,8 +30,10 @@ pub(crate) struct Options {
     pub(crate) kafka: String,
     pub(crate) cassandra: String,
     pub(crate) dir: PathBuf,
-    /// Three data centres: a copy of each topic in every one, five copies of each table. Otherwise one of each.
+    /// Three data centres: a copy of each topic in every one. Otherwise one.
     pub(crate) spread: bool,
+    /// Copies of each table by data centre.
+    pub(crate) copies: &'static str,
     /// The filter of the instances' logs.
     pub(crate) log: String,
 }
@@ -99,6 +104,22 @@ impl Site {
         Ok(topics::delete(&dueline::node::kafka_options(&config), &plan).await?)
     }
 
+    /// Deletes the schedule topic and makes it again, empty.
+    pub(crate) async fn renew_schedule_topic(&self) -> Result<()> {
+        let config = self.product_config()?;
+        let mut plan = topics::plan(&dueline::node::wanted_topics(&config));
+        plan.topics.retain(|topic| topic.name == self.schedule_topic());
+        let options = dueline::node::kafka_options(&config);
+        topics::delete(&options, &plan).await?;
+        let until = tokio::time::Instant::now() + RENEWED_WITHIN;
+        // It is there for a moment after it was deleted.
+        while topics::create(&options, &plan).await?.is_empty() {
+            anyhow::ensure!(tokio::time::Instant::now() < until, "the schedule topic is still there");
+            tokio::time::sleep(RENEWED_AGAIN).await;
+        }
+        Ok(())
+    }
+
     async fn drop_keyspace(&self) -> Result<()> {
         let session = scylla::client::session_builder::SessionBuilder::new()
             .known_nodes(self.options.cassandra.split(','))
@@ -140,13 +161,10 @@ impl Site {
     }
 
     fn config(&self, instance: &str, spot: &Spot, url: &str) -> String {
-        let Site { options: Options { kafka, cassandra, log, spread, .. }, unique } = self;
+        let Site { options: Options { kafka, cassandra, log, spread, copies: tables, .. }, unique } = self;
         let Spot { dc, listen } = spot;
         let nodes = cassandra.split(',').map(|node| format!("{node:?}")).collect::<Vec<_>>().join(", ");
-        let (copies, copies_min, tables) = match spread {
-            true => (3, 2, "dc1 = 2\ndc2 = 2\ndc3 = 1"),
-            false => (1, 1, "dc1 = 1"),
-        };
+        let (copies, copies_min) = if *spread { (3, 2) } else { (1, 1) };
         format!(
             r#"
 [instance]

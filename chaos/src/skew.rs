@@ -1,4 +1,4 @@
-//! Wall clocks that jump: a library between an instance and the C library (`chaos/skew`) reads a file that says how far
+//! Wall clocks that jump: a library between an instance and the C library (`chaos/preload`) reads a file that says how far
 //! the instance's clock is off. Monotonic clocks stay as they are.
 
 use std::ffi::OsString;
@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::site;
 
-const LIBRARY: &str = "libskew.so";
+const LIBRARY: &str = "libpreload.so";
 
 /// The library, built beside this program.
 ///
@@ -16,7 +16,7 @@ const LIBRARY: &str = "libskew.so";
 /// Where programs do not load a library before others, and when it cannot be built.
 pub(crate) fn library() -> Result<PathBuf> {
     ensure!(cfg!(target_os = "linux"), "clocks are moved on Linux only");
-    site::build(&["--package", "skew"], LIBRARY)
+    site::build(&["--package", "preload"], LIBRARY)
 }
 
 /// The environment of a process whose clock is moved by a file.

@@ -173,6 +173,13 @@ impl<'a> Stage<'a> {
         self.load = Some(Load::start(self.producer.clone(), seed, rate, known_ms));
     }
 
+    /// Has the load send nothing for a while, or go on.
+    pub(crate) fn pause_load(&self, paused: bool) {
+        if let Some(load) = &self.load {
+            load.pause(paused);
+        }
+    }
+
     pub(crate) async fn stop_load(&mut self) -> Result<()> {
         match self.load.take() {
             Some(load) => load.stop().await,

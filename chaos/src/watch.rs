@@ -27,6 +27,8 @@ const STALE_US: i64 = 5_000_000;
 const OWN_ONLY: (&str, &str) = ("dueline-hop", "1");
 /// The phase of a shard whose tasks are started.
 pub(crate) const RUNNING: &str = "running";
+/// The phase of a shard whose log lost records.
+const STOPPED: &str = "stopped";
 
 /// What an instance says of a shard.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -238,6 +240,19 @@ impl Watch {
         let owners = self.owners();
         let busy: BTreeSet<&String> = owners.values().map(|owner| &owner.instance).collect();
         owners.len() == self.shards as usize && busy.into_iter().eq(instances)
+    }
+
+    /// Whether an instance says of every shard that it is stopped, and none that it runs.
+    pub(crate) fn all_stopped(&self) -> bool {
+        let seen = self.seen();
+        let stopped: BTreeSet<u32> = seen
+            .now
+            .values()
+            .flat_map(|(_, views)| views)
+            .filter(|view| view.phase == STOPPED)
+            .map(|view| view.shard)
+            .collect();
+        stopped.len() == self.shards as usize && seen.owners(clock::boot_us()).is_empty()
     }
 
     /// Whether everything up to these offsets is applied.

@@ -1,4 +1,4 @@
-//! `dueline queue`, `shard`, `handler`, `rejected`: what there is, as the instances see it.
+//! `dueline queue`, `handler`, `rejected`: what there is, as the instances see it.
 
 use std::collections::BTreeSet;
 
@@ -49,14 +49,6 @@ pub(super) struct Author {
     /// Why.
     #[arg(long)]
     reason: Option<String>,
-}
-
-/// Look at shards.
-#[derive(Debug, clap::Subcommand)]
-pub(super) enum Shard {
-    /// List every shard: owner, epoch, phase, progress.
-    #[command(after_help = "Example: dueline shard list")]
-    List,
 }
 
 /// Look at handlers.
@@ -145,20 +137,6 @@ fn tell_missing(missing: &[Value]) {
     for one in missing {
         eprintln!("missing: {one}");
     }
-}
-
-pub(super) async fn shard(global: &Global, _verb: Shard) -> anyhow::Result<()> {
-    list(global, "shards", |shard| {
-        let owner = shard["owner"].as_str().unwrap_or("-");
-        let phase = shard["phase"].as_str().unwrap_or("-");
-        let watermark = shard["watermark"].as_str().unwrap_or("-");
-        let lag = shard["lag"].as_u64().map_or_else(|| "-".to_owned(), |lag| lag.to_string());
-        format!(
-            "{:<5} {owner:<20} epoch {:<5} {phase:<12} applied {:<8} lag {lag:<6} watermark {watermark:<24}  in memory {}\n",
-            shard["shard"], shard["epoch"], shard["applied"], shard["tasks_in_memory"]
-        )
-    })
-    .await
 }
 
 fn queue_explained(found: &Value) -> String {
@@ -259,7 +237,11 @@ pub(super) async fn rejected(global: &Global, _verb: Rejected) -> anyhow::Result
 }
 
 /// Writes the entries that `/v1/NAME` has under that name.
-async fn list(global: &Global, name: &str, words: impl Fn(&Value) -> String) -> anyhow::Result<()> {
+pub(super) async fn list(
+    global: &Global,
+    name: &str,
+    words: impl Fn(&Value) -> String,
+) -> anyhow::Result<()> {
     let found = Client::new(global)?.get(&format!("/v1/{name}"), &[]).await?;
     tell_missing(found["missing"].as_array().map_or(&[][..], Vec::as_slice));
     many(global.output, found[name].as_array().map_or(&[][..], Vec::as_slice), words)

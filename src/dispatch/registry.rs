@@ -233,7 +233,7 @@ mod tests {
 
     impl Producer for NoTopics {
         fn produce(&self, _message: Message) -> Answer<Written> {
-            Box::pin(async { Ok(Written { partition: 0, offset: Some(0) }) })
+            Box::pin(async { Ok(Written { partition: 0, offset: Some(0), appended: None }) })
         }
 
         fn flush(&self, _wait_ms: u64) -> BoxFuture<'static, ()> {

@@ -144,7 +144,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_record_is_keyed_by_the_queue_and_carries_the_headers() {
-        let topics = topics(Ok(Written { partition: 0, offset: Some(7) }));
+        let topics = topics(Ok(Written { partition: 0, offset: Some(7), appended: None }));
         let ending = ToTopic::new(topics.clone(), Options { topic: "orders".into() }).call(call()).await;
         assert_eq!(ending.outcome, Outcome::Succeeded);
         let sent = topics.sent.lock().expect("not poisoned").pop().expect("a record");

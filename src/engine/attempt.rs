@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::model::{
-    AttemptToken, Boot, CloseReason, Ended, Fact, OpenAttempts, Outcome, Place, QueueName, Started,
-    TaskContent, TaskKey, Wall, limits,
+    Boot, CloseReason, Ended, Fact, OpenAttempts, Outcome, Place, QueueName, Started, TaskContent, TaskKey,
+    Wall, limits,
 };
 
 use super::death::{Death, Dying};
@@ -257,6 +257,7 @@ impl Engine {
         self.attempts.last_seq += 1;
         let seq = self.attempts.last_seq;
         let started = Started {
+            generation: self.commit.generation(),
             epoch: self.epoch(),
             seq,
             at: self.now.wall,
@@ -291,7 +292,7 @@ impl Engine {
     }
 
     pub(super) fn start_written(&mut self, seq: u64) {
-        let (may_call, generation) = (self.may_call(), self.commit.generation());
+        let may_call = self.may_call();
         if let Some(place) = self.attempts.open.get(&seq).map(|attempt| attempt.place) {
             self.intake.on_record(place);
         }
@@ -316,7 +317,7 @@ impl Engine {
             place: attempt.place,
             content: attempt.content.clone(),
             payload: attempt.payload.clone(),
-            token: AttemptToken { generation, epoch: attempt.started.epoch, sequence: seq },
+            token: attempt.started.token(),
             attempt: attempt.started.attempt,
             max_attempts: attempt.max_attempts,
             due_at: attempt.due_at,

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{Boot, Generation, OriginMark, Progress, Segment, Shard, Told, Version, Wall};
+use crate::model::{Boot, Generation, OriginMark, Progress, Reset, Segment, Shard, Told, Version, Wall};
 
 use super::effect::{Effect, Observation};
 use super::input::{Failure, LogEnd};
@@ -16,6 +16,8 @@ use super::{Engine, Stage};
 #[derive(Debug, Default)]
 pub(super) struct Commit {
     progress: Option<Progress>,
+    /// Read from the store, and not taken before the log was looked at.
+    read: Option<Progress>,
     confirmed: bool,
     writing: Option<u64>,
     written_to: Option<u64>,
@@ -66,6 +68,21 @@ impl Commit {
 
     pub(super) fn is_open(&self) -> bool {
         self.progress.is_some()
+    }
+
+    /// Whether the shard came as far as a reset was asked for.
+    pub(super) fn has_come_to(&self, reset: &Reset) -> bool {
+        self.progress.as_ref().is_some_and(|progress| reset.fits(progress))
+    }
+
+    /// Keeps a progress until the log's end is known.
+    pub(super) fn keep_read(&mut self, progress: Progress) {
+        self.read = Some(progress);
+    }
+
+    /// Gives back what was kept.
+    pub(super) fn take_read(&mut self) -> Option<Progress> {
+        self.read.take()
     }
 
     /// The watermark and the version that the durable row of this epoch names: events below it are applied, whoever comes next.
@@ -268,6 +285,17 @@ impl Engine {
         self.commit.end_read_at = Some(self.now.boot);
     }
 
+    /// Asks for the log's end, anew.
+    pub(super) fn read_end_soon(&mut self) {
+        self.commit.end_asked = None;
+        self.commit.end_read_at = Some(self.now.boot.plus_ms(END_RETRY_MS));
+    }
+
+    /// Asks for it no more.
+    pub(super) fn end_is_known(&mut self) {
+        (self.commit.end_asked, self.commit.end_read_at) = (None, None);
+    }
+
     fn read_end_when_due(&mut self) {
         let due = self.commit.end_read_at.is_some_and(|at| at <= self.now.boot);
         if due && self.commit.end_asked.is_none() {
@@ -301,9 +329,10 @@ impl Engine {
         self.commit.end_read_at = again_ms.map(|ms| self.now.boot.plus_ms(ms));
         self.commit.log_end = Some(end.next);
         self.commit.log_first = Some(end.first);
-        if let Some(broken) = self.broken_log(&asked, &end) {
+        let progress = self.commit.progress.as_ref();
+        if let Some(loss) = progress.and_then(|progress| end.loss(progress, asked.next_offset)) {
             if self.may_judge_the_log() {
-                self.stop_shard(broken);
+                self.lose(loss);
             }
             return;
         }
@@ -337,37 +366,10 @@ impl Engine {
         }
     }
 
-    /// Why the log cannot be the one this progress belongs to.
-    fn broken_log(&self, asked: &EndAsked, end: &LogEnd) -> Option<String> {
-        let progress = self.commit.progress.as_ref()?;
-        let next = progress.next_offset;
-        if !progress.topic_id.is_empty() && !end.topic_id.is_empty() && progress.topic_id != end.topic_id {
-            return Some(format!(
-                "the topic was created anew: {} became {}",
-                progress.topic_id, end.topic_id
-            ));
-        }
-        if next < end.first {
-            return Some(format!(
-                "offset {next} is wanted, the log begins at {}: records are gone",
-                end.first
-            ));
-        }
-        let next = asked.next_offset;
-        (next > end.next)
-            .then(|| format!("offset {next} is wanted, the log ends at {}: records are gone", end.next))
-    }
-
     /// Whether what is missing in the log is missing for sure. Without a valid lease another owner may have gone on, and
     /// retention with it.
     pub(super) fn may_judge_the_log(&self) -> bool {
         self.ownership.valid(self.now.boot)
-    }
-
-    pub(super) fn stop_shard(&mut self, why: String) {
-        self.stage = Stage::Stopped;
-        self.stop_intake();
-        self.observe(Observation::Stopped(why));
     }
 
     /// Ends the catch-up when everything accepted before it is applied and what is ready of it is in memory, or the log

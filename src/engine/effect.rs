@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use crate::model::{
-    AttemptToken, Boot, CloseReason, Decision, Epoch, HandlerName, Outcome, OwnerUuid, Payload, Place,
-    PointerRange, Progress, RejectReason, Rejection, Release, Row, Segment, Shard, TaskContent, TaskEvent,
-    TaskEventKind, TaskKey, Version, Wall,
+    AttemptToken, Boot, CloseReason, Decision, Epoch, Generation, HandlerName, Outcome, OwnerUuid, Payload,
+    Place, PointerRange, Progress, RejectReason, Rejection, Release, Row, Segment, Shard, TaskContent,
+    TaskEvent, TaskEventKind, TaskKey, Version, Wall,
 };
 
 use super::lane::Lane;
@@ -92,6 +92,15 @@ pub enum Observation {
     LeaseLost(&'static str),
     /// The shard stopped and needs a person.
     Stopped(String),
+    /// What the log lost is accepted: it goes on under another generation.
+    BegunAnew {
+        /// That generation.
+        generation: Generation,
+        /// The offset that was wanted.
+        wanted: u64,
+        /// The first offset that is there, and gone on with.
+        first: u64,
+    },
     /// Something failed and is tried again.
     Trouble {
         /// What.

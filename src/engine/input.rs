@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::model::{
     Boot, Closed, Event, EventRow, FactRow, LateQueueRow, Origin, Outcome, OwnerRow, OwnerUuid, Place,
-    PointerPage, Progress, Rejection, limits,
+    PointerPage, Progress, Rejection, Reset, Version, limits,
 };
 
 use super::lane::Lane;
@@ -104,6 +104,8 @@ pub enum Input {
     Budget(Budget),
     /// The gates in force, all of them, and when they were asked for in the store.
     Gates(Arc<Closed>, Boot),
+    /// The newest reset of this shard: a loss of records that a person accepts.
+    Reset(Arc<Reset>),
     /// Answer to `Effect::ReadOwner`.
     OwnerRead(Result<OwnerRow, Failure>),
     /// Answer to `Effect::LookAtOwner`.
@@ -139,8 +141,8 @@ pub enum Input {
     PointersRead(u64, Result<PointerPage, Failure>),
     /// Answer to `Effect::Write`.
     Written(u64, Result<(), Failure>),
-    /// Answer to `Effect::Reject` and `Effect::Forward` of the record at this offset.
-    Produced(u64, Result<(), Failure>),
+    /// Answer to `Effect::Reject` and `Effect::Forward` of the record of this version.
+    Produced(Version, Result<(), Failure>),
     /// Slots of a handler granted.
     Slots(Lane, u32),
     /// The call of this sequence number ended.

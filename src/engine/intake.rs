@@ -133,7 +133,8 @@ impl Intake {
 impl Engine {
     /// Seeks the log to where the store ends.
     pub(super) fn begin_intake(&mut self) {
-        if self.intake.sought || self.intake.seeking.is_some() || !self.ownership.assigned() {
+        let has_begun = self.intake.sought || self.intake.seeking.is_some();
+        if has_begun || self.lost.is_some() || !self.ownership.assigned() {
             return;
         }
         if !self.intake.reading && self.intake.backlog() == 0 {
@@ -210,7 +211,7 @@ impl Engine {
         }
         match sought {
             Ok(()) => self.intake.sought = true,
-            Err(Failure::OffsetGone(why)) if self.may_judge_the_log() => self.stop_shard(why),
+            Err(failure @ Failure::OffsetGone(_)) => self.look_for_loss("log seek", &failure),
             Err(failure) => {
                 self.trouble("log seek", &failure);
                 self.intake.seek_at = Some(self.now.boot.plus_ms(RETRY_MS));
@@ -234,7 +235,7 @@ impl Engine {
                     }
                 }
             }
-            Err(Failure::OffsetGone(why)) if self.may_judge_the_log() => self.stop_shard(why),
+            Err(failure @ Failure::OffsetGone(_)) => self.look_for_loss("log fetch", &failure),
             Err(failure) => {
                 self.trouble("log fetch", &failure);
                 self.intake.fetch_at = Some(self.now.boot.plus_ms(RETRY_MS));

@@ -154,10 +154,10 @@ impl Engine {
 
     /// Nothing starts any more. What was applied is written down beside the release. Nothing rests on which of them comes first:
     /// who reads an older row applies the same events again, as after a crash.
-    fn let_go(&mut self) {
+    pub(super) fn let_go(&mut self) {
         self.gap_since = None;
-        let loaded = matches!(self.stage, Stage::CatchingUp | Stage::Running);
-        if loaded && self.ownership.valid(self.now.boot) {
+        let loaded = matches!(self.stage, Stage::CatchingUp | Stage::Running | Stage::Stopped);
+        if loaded && self.commit.is_confirmed() && self.ownership.valid(self.now.boot) {
             self.write_progress();
         }
         self.effects.push_back(Effect::StopFetch);
@@ -190,5 +190,6 @@ impl Engine {
         self.catch_up_since = None;
         self.gap_since = None;
         self.let_go_at = None;
+        self.lost = None;
     }
 }

@@ -40,6 +40,10 @@ impl Engine {
             return;
         }
         match read {
+            Ok(Some(progress)) if self.may_begin_anew(&progress) => {
+                self.commit.keep_read(progress);
+                self.ask_log_end();
+            }
             Ok(Some(progress)) => self.open_epoch(progress),
             Ok(None) => {
                 self.ask_log_end();
@@ -51,8 +55,13 @@ impl Engine {
         }
     }
 
-    /// No progress row yet: the shard begins where its log does.
-    fn open_first_epoch(&mut self, end: &LogEnd) {
+    /// The log is known before the epoch is opened: its loss is accepted, or there is no progress row yet, and the shard begins
+    /// where its log does.
+    fn open_epoch_at(&mut self, end: &LogEnd) {
+        if let Some(progress) = self.commit.take_read() {
+            let progress = self.begun_anew(progress, end);
+            return self.open_epoch(progress);
+        }
         self.open_epoch(Progress {
             epoch: self.epoch(),
             generation: crate::model::Generation(0),
@@ -75,7 +84,7 @@ impl Engine {
 
     pub(super) fn log_end_read(&mut self, ticket: u64, read: Result<LogEnd, Failure>) {
         match (self.stage, read) {
-            (Stage::Loading, Ok(end)) if !self.commit.is_open() => self.open_first_epoch(&end),
+            (Stage::Loading, Ok(end)) if !self.commit.is_open() => self.open_epoch_at(&end),
             (Stage::Loading, Err(failure)) if !self.commit.is_open() => {
                 self.trouble("log end read", &failure);
                 self.retry_load();

@@ -15,6 +15,7 @@ mod parking;
 mod quotas;
 mod redriving;
 mod refused;
+mod renewing;
 mod resending;
 mod retention;
 mod rig;

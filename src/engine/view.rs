@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::model::{Bar, Boot, Epoch, HandlerName, Place, QueueName, TaskId, TaskState, Wall};
+use crate::model::{Bar, Boot, Epoch, Generation, HandlerName, Place, QueueName, TaskId, TaskState, Wall};
 
 use super::lane::Lane;
+use super::renew::Loss;
 use super::window::Status;
 use super::{Engine, Stage};
 
@@ -15,6 +16,10 @@ pub struct ShardView {
     pub phase: &'static str,
     /// The epoch held.
     pub epoch: Epoch,
+    /// The generation of the log.
+    pub generation: Generation,
+    /// What its log lost: why it is stopped.
+    pub stopped: Option<Arc<Loss>>,
     /// Every record below this offset is applied.
     pub next_offset: u64,
     /// The log's end when it was last asked for, at most 30 seconds ago while the log answers.
@@ -212,6 +217,8 @@ impl Engine {
         ShardView {
             phase: self.phase_word(),
             epoch: self.epoch(),
+            generation: self.commit.generation(),
+            stopped: self.lost.clone().filter(|_| self.stage == Stage::Stopped),
             next_offset: self.commit.next_offset(),
             log_end: self.commit.log_end(),
             watermark: self.commit.watermark(),
@@ -259,7 +266,7 @@ impl Engine {
     }
 
     /// The generation of the log.
-    pub fn generation(&self) -> crate::model::Generation {
+    pub fn generation(&self) -> Generation {
         self.commit.generation()
     }
 

@@ -192,6 +192,7 @@ impl Batches {
             | Change::GateCleared(..)
             | Change::Drained(_)
             | Change::Undrained(_)
+            | Change::ShardsReset(_)
             | Change::Other(_) => {}
         }
     }

@@ -87,6 +87,7 @@ impl Drains {
             | Change::BatchBegun(_)
             | Change::BatchStopped(_)
             | Change::BatchResumed(_)
+            | Change::ShardsReset(_)
             | Change::Other(_) => {}
         }
     }

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use super::batch::Batch;
 use super::drain;
 use super::name::{HandlerName, QueueName};
+use super::reset::Reset;
 use super::time::Wall;
 
 /// What a gate stops.
@@ -164,6 +165,8 @@ pub enum Change {
     Drained(drain::Place),
     /// That was undone.
     Undrained(drain::Place),
+    /// What the logs of shards lost is accepted.
+    ShardsReset(Vec<Reset>),
     /// Something that a newer build knows: its word.
     Other(Arc<str>),
 }
@@ -199,6 +202,7 @@ impl Gates {
             | Change::BatchResumed(_)
             | Change::Drained(_)
             | Change::Undrained(_)
+            | Change::ShardsReset(_)
             | Change::Other(_) => {}
         }
     }

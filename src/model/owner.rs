@@ -20,6 +20,16 @@ pub struct Epoch(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Generation(pub u32);
 
+impl Generation {
+    /// The last one that versions have room for.
+    pub const MAX: Generation = Generation((i64::MAX as u64 >> VERSION_OFFSET_BITS) as u32);
+
+    /// The one after it; `None` after the last.
+    pub fn next(self) -> Option<Generation> {
+        (self < Generation::MAX).then(|| Generation(self.0 + 1))
+    }
+}
+
 /// The number of a schedule event in its shard: generation, then offset. Orders everything that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub u64);

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::late::{LateQueueRow, PointerRow};
 use super::name::{HandlerName, TaskKey};
-use super::owner::{Epoch, Shard, Version};
+use super::owner::{AttemptToken, Epoch, Generation, Shard, Version};
 use super::task::{CloseReason, Outcome, TaskContent};
 use super::time::Wall;
 
@@ -312,6 +312,8 @@ impl MarkKind {
 /// An attempt about to be called. Carries all counts, so that they never depend on older facts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Started {
+    /// The generation of the shard's log.
+    pub generation: Generation,
     /// The owner's epoch.
     pub epoch: Epoch,
     /// Rising within the epoch; with it names the attempt.
@@ -328,6 +330,13 @@ pub struct Started {
     pub interruptions: u32,
     /// The instance, for people.
     pub instance: Arc<str>,
+}
+
+impl Started {
+    /// What a handler fences by.
+    pub fn token(&self) -> AttemptToken {
+        AttemptToken { generation: self.generation, epoch: self.epoch, sequence: self.seq }
+    }
 }
 
 /// How an attempt ended and what follows.

@@ -1,5 +1,5 @@
-//! Gates: what people changed is followed in the store, and every shard is told what is closed. Batches and drains are read on
-//! the way.
+//! Gates: what people changed is followed in the store, and every shard is told what is closed. Batches, drains and resets are
+//! read on the way.
 //!
 //! ```text
 //!   gate set, cleared ──► operation n+1, by compare-and-set ──► read by every instance within a second ──► engines
@@ -15,7 +15,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::engine::Input;
 use crate::model::{
-    Batches, Boot, Change, CloseReason, Closed, Drains, Gate, Gates, Operation, Target, TaskKey, Wall,
+    Batches, Boot, Change, CloseReason, Closed, Drains, Gate, Gates, Operation, Resets, Target, TaskKey, Wall,
 };
 use crate::store::{Error, Store};
 use crate::wire::blackout::is_within;
@@ -41,6 +41,7 @@ pub(crate) struct Keeper {
     gates: Mutex<Gates>,
     batches: Mutex<Batches>,
     drains: Mutex<Drains>,
+    resets: Mutex<Resets>,
     drained: watch::Sender<Drained>,
     closed: watch::Sender<Option<Known>>,
     /// The last operation that the shards were told of.
@@ -78,6 +79,7 @@ impl Keeper {
             gates: Mutex::default(),
             batches: Mutex::default(),
             drains: Mutex::default(),
+            resets: Mutex::default(),
             drained: watch::channel(None).0,
             closed,
             told,
@@ -116,6 +118,7 @@ impl Keeper {
                     gates.apply(operation);
                     self.batches().apply(operation);
                     self.drains().apply(operation);
+                    self.resets().apply(operation);
                 }
             }
             if operations.len() < PAGE {
@@ -258,6 +261,11 @@ impl Keeper {
         self.drains.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The resets, as of the last look.
+    fn resets(&self) -> std::sync::MutexGuard<'_, Resets> {
+        self.resets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Why this instance is drained, if it is.
     pub(crate) fn drained(&self) -> watch::Receiver<Drained> {
         self.drained.subscribe()
@@ -309,5 +317,7 @@ fn tell(service: &Service, gates: &Gates, asked_at: Boot) {
     let closed = Arc::new(gates.closed(service.clock().now().wall, is_within));
     keeper.closed.send_replace(Some(Known { closed: closed.clone(), asked_at }));
     service.tell_all(|| Input::Gates(closed.clone(), asked_at));
+    service
+        .tell_each(keeper.resets().iter().map(|reset| (reset.shard, Input::Reset(Arc::new(reset.clone())))));
     keeper.told.send_replace(gates.last());
 }

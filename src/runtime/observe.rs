@@ -75,6 +75,16 @@ impl Shared {
                     "shard stopped until a person decides: docs/operations.md, \"A stopped shard\""
                 );
             }
+            Observation::BegunAnew { generation, wanted, first } => {
+                let generation = generation.0;
+                tracing::warn!(
+                    shard,
+                    generation,
+                    wanted,
+                    first,
+                    "shard reset: what its log lost is given up, and it goes on with what is there"
+                );
+            }
             Observation::EventRefused { kind, why } => {
                 metrics.task_event_refused();
                 if let Some(times) = self.told("task event refused") {

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::dispatch::{Call, Ending};
-use crate::engine::{CallEnd, CallOrder, Effect, Failure, Incoming, Input, KeyLookup, Lane, LogEnd};
+use crate::engine::{
+    CallEnd, CallOrder, Effect, Failure, Incoming, Input, KeyLookup, Lane, LogEnd, Observation,
+};
 use crate::log::{self, Record, Topic};
-use crate::model::{Origin, Outcome, Place, Rejection, Row, Shard, limits};
+use crate::model::{Origin, Outcome, Place, Rejection, Row, Shard, Version, limits};
 use crate::store::{self, Bump, Lookup};
 use crate::wire::{event, forward};
 
@@ -104,8 +106,17 @@ impl Actor {
                 });
             }
             Effect::Rejoin(cause) => self.shared.ask_rejoin(cause),
-            Effect::Observe(observation) => self.shared.observe(self.shard, &observation),
+            Effect::Observe(observation) => self.observed(&observation),
         }
+    }
+
+    fn observed(&mut self, observation: &Observation) {
+        if let Observation::BegunAnew { .. } = observation {
+            // Offsets are of another log now.
+            self.records.clear();
+            self.unpersisted.clear();
+        }
+        self.shared.observe(self.shard, observation);
     }
 
     fn tell_slots(&mut self, lane: Lane, granted: u32) {
@@ -195,14 +206,18 @@ impl Actor {
     /// A record asked for after the shard was let go.
     fn not_at_hand(&mut self, offset: u64) {
         let failure = Failure::Unavailable("the record is not at hand any more".into());
-        self.tell(Input::Produced(offset, Err(failure)));
+        self.tell(Input::Produced(self.version_of(offset), Err(failure)));
+    }
+
+    fn version_of(&self, offset: u64) -> Version {
+        Version::new(self.engine.generation(), offset)
     }
 
     fn produce(&mut self, offset: u64, message: log::Message) {
-        let produced = self.shared.producer.produce(message);
-        self.answer_later(
-            async move { Input::Produced(offset, produced.await.map(|_| ()).map_err(log_failure)) },
-        );
+        let (version, produced) = (self.version_of(offset), self.shared.producer.produce(message));
+        self.answer_later(async move {
+            Input::Produced(version, produced.await.map(|_| ()).map_err(log_failure))
+        });
     }
 
     fn call(&mut self, order: CallOrder) {

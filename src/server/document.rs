@@ -13,7 +13,9 @@ use utoipa::openapi::{Content, Ref, RefOr, Response};
 use utoipa::{Modify, OpenApi};
 
 use super::problem::MEDIA_TYPE;
-use super::{batches, dead_letters, drains, explain, gates, health, list, problem, routes, shards, tasks};
+use super::{
+    batches, dead_letters, drains, explain, gates, health, list, problem, resets, routes, shards, tasks,
+};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -46,6 +48,7 @@ use super::{batches, dead_letters, drains, explain, gates, health, list, problem
         batches::stop,
         batches::resume,
         shards::shards,
+        resets::reset,
         drains::instances,
         drains::drain,
         drains::undrain,

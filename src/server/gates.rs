@@ -339,14 +339,22 @@ fn operation_view(operation: &Operation) -> OperationView {
         Change::BatchResumed(_) => ("batch_resumed", None, None),
         Change::Drained(_) => ("drained", None, None),
         Change::Undrained(_) => ("undrained", None, None),
+        Change::ShardsReset(_) => ("shards_reset", None, None),
         Change::Other(word) => (&**word, None, None),
     };
     let place = match &operation.change {
         Change::Drained(place) | Change::Undrained(place) => Some(place),
         _ => None,
     };
-    let place =
-        place.map(|place| TargetView { target: place.word().to_owned(), of: Some(place.name().to_owned()) });
+    let shard = match &operation.change {
+        Change::ShardsReset(resets) => {
+            let shards = resets.iter().map(|reset| reset.shard.0.to_string());
+            Some(("shards", shards.collect::<Vec<_>>().join(", ")))
+        }
+        _ => None,
+    };
+    let place = place.map(|place| (place.word(), place.name().to_owned())).or(shard);
+    let place = place.map(|(word, name)| TargetView { target: word.to_owned(), of: Some(name) });
     let batch = match &operation.change {
         Change::BatchBegun(_) => Some(operation.number),
         Change::BatchStopped(number) | Change::BatchResumed(number) => Some(*number),

@@ -10,8 +10,8 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
-use crate::log::Message;
-use crate::model::{Decision, Event, EventRow, TaskId, TaskKey, TaskState, Verb, home_shard};
+use crate::log::{Message, Written};
+use crate::model::{Decision, Event, EventRow, TaskId, TaskKey, TaskState, Verb, Wall, home_shard};
 use crate::store;
 use crate::wire::event::{decode_plain, request};
 use crate::wire::hex;
@@ -40,6 +40,7 @@ pub(super) struct Sent {
     pub(super) key: TaskKey,
     partition: u32,
     offset: Option<u64>,
+    appended: Option<Wall>,
 }
 
 /// Checks one event, as a producer would. A task without an id gets one, so that the answer can name it.
@@ -64,7 +65,8 @@ pub(super) fn ready(app: &App, body: Bytes, asked: Asked<'_>) -> Answer<Ready> {
 /// Writes an event.
 pub(super) async fn send(app: &App, ready: Ready) -> Answer<Sent> {
     let written = app.node.producer().produce(ready.message).await.map_err(Problem::from)?;
-    Ok(Sent { key: ready.key, partition: written.partition, offset: written.offset })
+    let Written { partition, offset, appended } = written;
+    Ok(Sent { key: ready.key, partition, offset, appended })
 }
 
 /// What the headers of a request ask of its events.
@@ -337,7 +339,11 @@ async fn decision(app: &App, sent: &Sent, until: Instant) -> Answer<Option<Decid
 
 /// The decision among the rows of the task, newest first.
 fn decided(rows: &[EventRow], sent: &Sent) -> Option<Decided> {
-    let is_ours = |row: &EventRow| Some(row.version.offset()) == sent.offset && row.shard.0 == sent.partition;
+    // An event of a log that was lost may have had the same offset.
+    let is_of_then = |row: &EventRow| sent.appended.is_none_or(|appended| appended == row.appended);
+    let is_ours = |row: &EventRow| {
+        Some(row.version.offset()) == sent.offset && row.shard.0 == sent.partition && is_of_then(row)
+    };
     let at = rows.iter().position(is_ours)?;
     let row = &rows[at];
     let is_first = |other: &&EventRow| {

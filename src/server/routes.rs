@@ -11,7 +11,9 @@ use axum::routing::{self, MethodRouter};
 use crate::config::Role;
 
 use super::access::{self, Needs};
-use super::{Shared, batches, dead_letters, document, drains, explain, gates, health, list, shards, tasks};
+use super::{
+    Shared, batches, dead_letters, document, drains, explain, gates, health, list, resets, shards, tasks,
+};
 
 /// A route.
 pub(super) struct Route {
@@ -56,6 +58,7 @@ pub(super) fn asked() -> Vec<Route> {
         operator("batch_stop", "/v1/batches/{id}/stop", batches::stop),
         operator("batch_resume", "/v1/batches/{id}/resume", batches::resume).admin_for(WHOLE_BATCH),
         viewer("/v1/shards", shards::shards),
+        admin("shard_reset", "/v1/shards:reset", resets::reset),
         viewer("/v1/instances", drains::instances),
         operator("instance_drain", "/v1/instances:drain", drains::drain).admin_for("a drain by force"),
         operator("instance_undrain", "/v1/instances:undrain", drains::undrain),
@@ -105,6 +108,14 @@ fn operator<H: Handler<T, Arc<Shared>>, T: 'static>(
 ) -> Route {
     let answer = routing::post(handler);
     Route { method: "post", path, role: Some(Role::Operator), admin_for: None, verb: Some(verb), answer }
+}
+
+fn admin<H: Handler<T, Arc<Shared>>, T: 'static>(
+    verb: &'static str,
+    path: &'static str,
+    handler: H,
+) -> Route {
+    Route { role: Some(Role::Admin), ..operator(verb, path, handler) }
 }
 
 impl Route {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::{OriginalUri, RawQuery};
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, Uri};
 use axum::response::{IntoResponse, Response};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 
@@ -14,7 +14,7 @@ use crate::wire::time::format_time;
 
 use super::params::{NoParams, Params, QueuePath};
 use super::problem::Problem;
-use super::views::{HandlerPage, HandlerView, QueuePage, QueueView, ShardPage, ShardView};
+use super::views::{HandlerPage, HandlerView, LossView, QueuePage, QueueView, ShardPage, ShardView};
 use super::{Answer, App, hop, limits};
 
 /// Queues with ready tasks, by name, over all instances; with `blocked=true` those that do not move, and why.
@@ -92,16 +92,22 @@ pub(super) async fn queue(
     Ok(Json(view_of(&app, shard, &found)).into_response())
 }
 
+const SHARDS: &str = "/v1/shards";
+
 /// Every shard: its owner, epoch, progress.
 #[utoipa::path(get, path = "/v1/shards", responses((status = 200, body = ShardPage)))]
-pub(super) async fn shards(
-    app: App,
-    _: NoParams,
-    OriginalUri(uri): OriginalUri,
-    headers: HeaderMap,
-) -> Answer<Json<ShardPage>> {
-    let (mut known, mut missing) = own_shards(&app).await;
-    let others = hop::ask_others::<ShardPage>(&app, &uri, &headers).await;
+pub(super) async fn shards(app: App, _: NoParams, headers: HeaderMap) -> Answer<Json<ShardPage>> {
+    let (known, missing) = everywhere(&app, &headers).await?;
+    Ok(Json(ShardPage { shards: known.into_values().collect(), missing }))
+}
+
+/// Every shard, by number, as its owner or else the store has it, and who did not answer.
+pub(super) async fn everywhere(
+    app: &App,
+    headers: &HeaderMap,
+) -> Answer<(BTreeMap<u32, ShardView>, Vec<String>)> {
+    let (mut known, mut missing) = own_shards(app).await;
+    let others = hop::ask_others::<ShardPage>(app, &Uri::from_static(SHARDS), headers).await;
     missing.extend(others.missing);
     for page in others.found {
         missing.extend(page.missing);
@@ -116,11 +122,11 @@ pub(super) async fn shards(
     if !headers.contains_key(hop::HOP) {
         let unheard: Vec<u32> =
             (0..app.node.cluster().shards).filter(|shard| !known.contains_key(shard)).collect();
-        let read = stream::iter(unheard).map(|shard| from_store(&app, Shard(shard)));
+        let read = stream::iter(unheard).map(|shard| from_store(app, Shard(shard)));
         let read: Vec<ShardView> = read.buffered(limits::SHARDS_AT_ONCE).try_collect().await?;
         known.extend(read.into_iter().map(|view| (view.shard, view)));
     }
-    Ok(Json(ShardPage { shards: known.into_values().collect(), missing }))
+    Ok((known, missing))
 }
 
 /// The shards that this instance holds or is taking, and those that did not say.
@@ -143,7 +149,13 @@ fn shard_view(app: &App, shard: Shard, view: &engine::ShardView, next: Option<u6
         shard: shard.0,
         owner: Some(app.node.config().instance.name.clone()),
         epoch: view.epoch.0,
+        generation: Some(view.generation.0),
         phase: view.phase.to_owned(),
+        stopped: view.stopped.as_ref().map(|loss| LossView {
+            why: loss.why.clone(),
+            first: loss.first,
+            topic_id: loss.topic_id.clone(),
+        }),
         applied: i64::try_from(view.next_offset).unwrap_or(i64::MAX) - 1,
         lag: behind.map(|behind| behind.max(view.backlog as u64)),
         watermark: watermark(view.watermark),
@@ -160,6 +172,8 @@ async fn from_store(app: &App, shard: Shard) -> Answer<ShardView> {
         shard: shard.0,
         owner: (!free).then_some(row.instance),
         epoch: row.epoch.0,
+        generation: Some(progress.as_ref().map_or(0, |progress| progress.generation.0)),
+        stopped: None,
         phase: if free { "free" } else { "unknown" }.to_owned(),
         applied: progress.as_ref().map_or(-1, |p| i64::try_from(p.next_offset).unwrap_or(i64::MAX) - 1),
         lag: None,

@@ -9,8 +9,8 @@ use utoipa::ToSchema;
 use crate::dispatch::Policy;
 use crate::engine::{Explanation, Holdup, Next, fold};
 use crate::model::{
-    AttemptToken, Bar, CollectionLimit, EventRow, Fact, FactRow, GateAction, Outcome, Payload, Rate,
-    TaskState, Version, Wall,
+    Bar, CollectionLimit, EventRow, Fact, FactRow, GateAction, Outcome, Payload, Rate, TaskState, Version,
+    Wall,
 };
 use crate::wire::task_event::json_or_text;
 use crate::wire::time::format_time;
@@ -191,7 +191,6 @@ pub(super) fn task_view(rows: &[FactRow]) -> Option<TaskView> {
 }
 
 fn attempts(rows: &[FactRow]) -> Vec<AttemptView> {
-    let generation = rows.first().map(|row| row.place.version.generation()).unwrap_or_default();
     let mut started: Vec<_> = rows
         .iter()
         .filter_map(|row| match &row.fact {
@@ -211,8 +210,7 @@ fn attempts(rows: &[FactRow]) -> Vec<AttemptView> {
         AttemptView {
             attempt: started.attempt,
             epoch: started.epoch.0,
-            fencing_token: AttemptToken { generation, epoch: started.epoch, sequence: started.seq }
-                .to_string(),
+            fencing_token: started.token().to_string(),
             instance: started.instance.to_string(),
             started_at: format_time(started.at),
             deadline: format_time(started.deadline),
@@ -540,9 +538,15 @@ pub(super) struct ShardView {
     pub(super) owner: Option<String>,
     /// Its epoch.
     pub(super) epoch: u64,
+    /// How often it was reset: offsets are of this generation of its log. Absent when its owner is of an earlier build.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) generation: Option<u32>,
     /// How far its owner is: bumping, waiting, loading, catching_up, running, lapsed, releasing, stopped; `unknown` when the owner does not answer, `free` when there
     /// is none.
     pub(super) phase: String,
+    /// What its log lost, while it is stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) stopped: Option<LossView>,
     /// The last applied offset, -1 for none.
     pub(super) applied: i64,
     /// Records accepted and not applied; null when that is not known.
@@ -551,6 +555,17 @@ pub(super) struct ShardView {
     pub(super) watermark: Option<String>,
     /// Tasks in memory.
     pub(super) tasks_in_memory: usize,
+}
+
+/// What the log of a shard lost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub(super) struct LossView {
+    /// How that is known.
+    pub(super) why: String,
+    /// Where the log has records again, or will have: a reset goes on there.
+    pub(super) first: u64,
+    /// Identity of the topic that is there; empty when it is not known.
+    pub(super) topic_id: String,
 }
 
 /// The handlers.

@@ -83,7 +83,7 @@ impl Bench {
             .collect();
         let answers = soon("the records are durable", futures::future::join_all(answers)).await;
         let place = |answer: Result<Written, Error>| {
-            let Written { partition, offset } = answer.expect("a good record is written");
+            let Written { partition, offset, .. } = answer.expect("a good record is written");
             Place { partition, offset: offset.expect("brokers that were there know where") }
         };
         answers.into_iter().map(place).collect()

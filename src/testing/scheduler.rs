@@ -337,7 +337,9 @@ impl TestScheduler {
             }
             Effect::AskGates => Input::Gates(self.closed.clone(), Boot(self.ms)),
             Effect::Publish(ticket, events) => Input::Published(ticket, events.len(), None),
-            Effect::Reject(offset, _) | Effect::Forward(offset, _) => Input::Produced(offset, Ok(())),
+            Effect::Reject(offset, _) | Effect::Forward(offset, _) => {
+                Input::Produced(Version(offset), Ok(()))
+            }
             Effect::Observe(engine::Observation::Stopped(why)) => panic!("stopped: {why}: a bug of Dueline"),
             Effect::BreakOff(_)
             | Effect::FreeSlots(..)

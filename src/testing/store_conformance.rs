@@ -20,8 +20,8 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 
 use crate::model::{
-    Decision, Epoch, EventRow, Fact, FactRow, HandlerName, Payload, Place, QueueName, Row, Shard, Started,
-    TaskContent, TaskId, TaskKey, Version, Wall,
+    Decision, Epoch, EventRow, Fact, FactRow, Generation, HandlerName, Payload, Place, QueueName, Row, Shard,
+    Started, TaskContent, TaskId, TaskKey, Version, Wall,
 };
 use crate::store::{Cluster, Error, Store};
 
@@ -203,6 +203,7 @@ fn task(shard: Shard, place: Place, key: &TaskKey) -> FactRow {
 
 fn started(shard: Shard, place: Place, epoch: u64, seq: u64) -> FactRow {
     let fact = Fact::Started(Started {
+        generation: Generation(0),
         epoch: Epoch(epoch),
         seq,
         at: place.ready_at,

@@ -20,6 +20,7 @@ mod gates;
 mod instance;
 mod ledger;
 mod limits;
+mod lost_log;
 mod poison;
 mod retention;
 mod secured;

@@ -200,6 +200,13 @@ max = "2s"
         format!("{}.{name}", self.unique)
     }
 
+    /// The topics of this site, and how the brokers are reached.
+    pub(crate) fn topics(&self) -> (dueline::log::kafka::Options, topics::Plan) {
+        let config = self.product_config();
+        let plan = topics::plan(&dueline::node::wanted_topics(&config));
+        (dueline::node::kafka_options(&config), plan)
+    }
+
     fn product_config(&self) -> dueline::config::Config {
         let file = Some(self.config_file("test", 1));
         let sources = dueline::config::Sources { file, ..dueline::config::Sources::default() };
@@ -240,9 +247,8 @@ max = "2s"
     }
 
     async fn clear(&self) {
-        let config = self.product_config();
-        let plan = topics::plan(&dueline::node::wanted_topics(&config));
-        if let Err(error) = topics::delete(&dueline::node::kafka_options(&config), &plan).await {
+        let (options, plan) = self.topics();
+        if let Err(error) = topics::delete(&options, &plan).await {
             eprintln!("the topics {}.* stay: {error}", self.unique);
         }
         if let Err(error) = self.drop_keyspace().await {

@@ -171,6 +171,7 @@ impl World {
             }
             Observation::AttemptEnded { outcome, .. } => self.ledger.count(outcome.word()),
             Observation::Rejected(reason) => self.ledger.count(reason.word()),
+            Observation::BegunAnew { .. } => self.ledger.count("begun anew"),
             Observation::Phase(..)
             | Observation::Forwarded
             | Observation::Gap(_)

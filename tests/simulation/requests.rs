@@ -34,10 +34,10 @@ impl World {
             }
             LogOp::Fetch(ticket) if fails => self.fail(from, Input::Fetched(ticket, Err(away()))),
             LogOp::Fetch(ticket) => self.fetch(from, ticket),
-            LogOp::Reject(offset) if fails => self.fail(from, Input::Produced(offset, Err(away()))),
+            LogOp::Reject(offset) if fails => self.fail(from, Input::Produced(Version(offset), Err(away()))),
             LogOp::Reject(offset) => {
                 self.ledger.rejected.entry((shard, offset)).or_insert(self.now);
-                self.answer(from, Input::Produced(offset, Ok(())));
+                self.answer(from, Input::Produced(Version(offset), Ok(())));
             }
             LogOp::Publish(ticket, events) => {
                 // Some of them may be written although no answer comes.
@@ -65,9 +65,9 @@ impl World {
                     self.append_forward(shard, offset, home);
                 }
                 if fails {
-                    self.fail(from, Input::Produced(offset, Err(away())));
+                    self.fail(from, Input::Produced(Version(offset), Err(away())));
                 } else {
-                    self.answer(from, Input::Produced(offset, Ok(())));
+                    self.answer(from, Input::Produced(Version(offset), Ok(())));
                 }
             }
         }

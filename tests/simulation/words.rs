@@ -9,6 +9,7 @@ pub(crate) fn of_input(input: &Input) -> &'static str {
         Input::Lost => "lost",
         Input::Budget(_) => "budget",
         Input::Gates(..) => "gates",
+        Input::Reset(_) => "reset",
         Input::OwnerRead(_) => "owner read",
         Input::OwnerSeen(_) => "owner seen",
         Input::Bumped(_) => "bumped",

@@ -13,12 +13,14 @@
 //! program. All of it outlives the command that started it, until `down`. Linux and root only.
 
 mod disk;
+mod drag;
 mod link;
 pub(crate) mod network;
 mod plan;
 mod router;
 mod servers;
 mod setting;
+mod shares;
 mod state;
 
 use std::collections::BTreeSet;
@@ -51,6 +53,9 @@ enum Action {
         /// The network between data centres
         #[arg(long, value_enum, default_value = "wide")]
         wan: Wan,
+        /// The first broker and the first node of each data centre alone; `start` has others join
+        #[arg(long)]
+        few: bool,
     },
     /// End everything and remove its data
     Down,
@@ -64,6 +69,8 @@ enum Action {
     Cut { dcs: Vec<Place> },
     /// Packets in and out of these data centres again
     Open { dcs: Vec<Place> },
+    /// Deal all partitions anew to all brokers that were started, as Kafka's own tool proposes it
+    Spread,
     /// SIGKILL servers (kafka-1, cassandra-3, … or all of a data centre: dc2), keeping their data
     Kill { names: Vec<String> },
     /// End servers in good order, keeping their data
@@ -81,6 +88,14 @@ enum Action {
         /// Milliseconds
         #[arg(long, default_value_t = 10_000)]
         for_ms: u64,
+    },
+    /// Have each write of servers to their disk take so much longer, and each sync fifty times that; a server that was not started
+    /// for it is ended and started first
+    Drag {
+        names: Vec<String>,
+        /// Milliseconds; 0 = as fast as it is
+        #[arg(long)]
+        ms: u32,
     },
     /// Give servers a small disk each (in memory), with their data on it; they are ended and started for it
     Confine { names: Vec<String> },
@@ -111,7 +126,11 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
     possible()?;
     let cluster = Cluster::open(&Cache::open()?)?;
     match options.action {
-        Action::Up { wan } => up(&cluster, wan)?,
+        Action::Up { wan, few } => up(&cluster, wan, few)?,
+        Action::Spread => {
+            let _held = cluster.lock()?;
+            shares::deal(&cluster, &loaded(&cluster)?)?;
+        }
         Action::Down => down(&cluster)?,
         Action::Status => return status(&cluster),
         Action::Link(wanted) => tell_links(&router::ask(&cluster.socket(), &wanted.changes(&cluster)?)?)?,
@@ -127,6 +146,7 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         Action::Slow { names, for_ms } => {
             each(&cluster, &names, |state, name| servers::slow(state, name, Duration::from_millis(for_ms)))?;
         }
+        Action::Drag { names, ms } => drag(&cluster, &named(&names)?, ms)?,
         Action::Confine { names } => confine(&cluster, &named(&names)?)?,
         Action::Fill { names } => each(&cluster, &names, |_, name| disk::fill(&cluster, name))?,
         Action::Empty { names } => {
@@ -150,7 +170,9 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         }
         Action::Heal { dcs } => {
             reach(&cluster, &dcs, true)?;
-            start(&cluster, &named(&words(&dcs))?, &[])?;
+            let state = loaded(&cluster)?;
+            let here = named(&words(&dcs))?.into_iter().filter(|name| !state.joins(name));
+            start(&cluster, &here.collect::<Vec<_>>(), &[])?;
         }
         Action::Router(_) => {}
     }
@@ -171,7 +193,7 @@ pub(crate) fn possible() -> Result<()> {
     Ok(())
 }
 
-fn up(cluster: &Cluster, wan: Wan) -> Result<()> {
+fn up(cluster: &Cluster, wan: Wan, few: bool) -> Result<()> {
     let _held = cluster.lock()?;
     if let Some(state) = cluster.load()?
         && !state.router_runs()
@@ -180,12 +202,18 @@ fn up(cluster: &Cluster, wan: Wan) -> Result<()> {
         clear(cluster, &state)?;
     }
     let known = cluster.load()?;
+    let is_whole = |state: &State| !state.few || state.names() == plan::names();
+    ensure!(
+        few || known.as_ref().is_none_or(is_whole),
+        "the cluster that runs was made with few servers, and not all have joined: `cargo xtask cluster down` first"
+    );
     let is_new = known.is_none();
     let mut state = match known {
         Some(state) => state,
-        None => make(cluster, wan)?,
+        None => make(cluster, wan, few)?,
     };
-    if let Err(error) = servers::start(cluster, &mut state, &plan::names(), &[]) {
+    let names = state.names();
+    if let Err(error) = servers::start(cluster, &mut state, &names, &[]) {
         if is_new {
             say::line("it could not be started whole: what was started is ended");
             clear(cluster, &state)?;
@@ -202,7 +230,7 @@ fn up(cluster: &Cluster, wan: Wan) -> Result<()> {
 }
 
 /// The network, without servers yet. Nothing of it stays when it cannot be made whole.
-fn make(cluster: &Cluster, wan: Wan) -> Result<State> {
+fn make(cluster: &Cluster, wan: Wan, few: bool) -> Result<State> {
     let router = (|| {
         for place in Place::ALL {
             cluster.namespace(place).make(&plan::hosts(place))?;
@@ -218,7 +246,7 @@ fn make(cluster: &Cluster, wan: Wan) -> Result<State> {
             return Err(error);
         }
     };
-    let state = State { router, wan, servers: std::collections::BTreeMap::new() };
+    let state = State { router, wan, few, servers: std::collections::BTreeMap::new() };
     let ready = cluster.save(&state).and_then(|()| router::ask(&cluster.socket(), &wan.changes()));
     if let Err(error) = ready {
         clear(cluster, &state)?;
@@ -306,6 +334,20 @@ fn confine(cluster: &Cluster, names: &[String]) -> Result<()> {
     start(cluster, &large, &[])
 }
 
+/// Those that may be slow already go on as they run. What is as fast as it is need not be started anew for it.
+fn drag(cluster: &Cluster, names: &[String], ms: u32) -> Result<()> {
+    let (slow, others): (Vec<String>, Vec<String>) =
+        names.iter().cloned().partition(|name| drag::may_be(cluster, name));
+    if ms > 0 && !others.is_empty() {
+        each(cluster, &others, servers::stop)?;
+        // It is slow from its start, or it would be started as others are.
+        each(cluster, &others, |_, name| drag::set(cluster, name, 1))?;
+        start(cluster, &others, &[])?;
+    }
+    let all = if ms > 0 { names } else { &slow[..] };
+    all.iter().try_for_each(|name| drag::set(cluster, name, ms))
+}
+
 /// Cuts data centres off from all other places, or opens every way to them. What each way is like stays.
 fn reach(cluster: &Cluster, dcs: &[Place], open: bool) -> Result<()> {
     ensure!(!dcs.is_empty(), "name data centres: dc1, dc2, dc3");
@@ -329,8 +371,8 @@ fn status(cluster: &Cluster) -> Result<ExitCode> {
         return Ok(ExitCode::FAILURE);
     };
     let mut all = state.router_runs();
-    for name in plan::names() {
-        let answers = servers::answers(cluster, &name);
+    for name in state.names() {
+        let answers = servers::answers(cluster, &state, &name);
         let runs = state.running(&name);
         all &= answers;
         let word = match (runs, answers) {

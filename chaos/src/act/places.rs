@@ -170,6 +170,23 @@ pub(super) async fn restart(stage: &mut Stage<'_>, name: &str) -> Result<()> {
     Ok(())
 }
 
+/// A broker or a node comes to those that are there, with nothing.
+pub(super) async fn add_server(stage: &mut Stage<'_>, name: &str) -> Result<()> {
+    let from = wall_ms();
+    cluster::act(&["start", name]).await?;
+    say::line(format_args!("   {name} is in after {:.1} s", (wall_ms() - from) as f64 / 1_000.0));
+    stage.fault(format!("{name} joins"), from);
+    Ok(())
+}
+
+/// Brokers that joined lead nothing and have nothing until partitions are given to them.
+pub(super) async fn deal_partitions(stage: &mut Stage<'_>) -> Result<()> {
+    let from = wall_ms();
+    cluster::act(&["spread"]).await?;
+    stage.fault("partitions dealt to all brokers".to_owned(), from);
+    Ok(())
+}
+
 /// Whether an instance runs in a data centre.
 pub(super) fn is_in(instance: &str, dc: &str) -> bool {
     cluster::spot(instance).is_ok_and(|(place, _)| place == dc)

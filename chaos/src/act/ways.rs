@@ -1,15 +1,21 @@
-//! Faults that are neither a loss nor a cut: full disks, a wiped one, moved offsets, bad handlers, a wrong clock.
+//! Faults that are neither a loss nor a cut: slow and full disks, a wiped one, moved offsets, a lost topic, bad handlers, a wrong clock.
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
-use crate::clock::{until_wall, wall_ms};
+use super::taken_in;
+use crate::clock::{self, sleep_ms, until_wall, wall_ms};
 use crate::cluster;
 use crate::offsets;
 use crate::plan::{Mood, Offsets};
+use crate::say;
 use crate::stage::Stage;
 
 /// An instance tells whole seconds, some of them late.
 const CLOCK_TOLD_MS: i64 = 3_000;
+/// A load that is paused may be sending one event still, for so long in milliseconds.
+const LAST_SENT_MS: i64 = 1_000;
+/// A shard that runs asks for the end of its log every half minute.
+const STOPPED_SECONDS_MAX: u64 = 90;
 
 /// The server gets a small disk first, for which it is started anew.
 pub(super) async fn fill_disk(stage: &mut Stage<'_>, name: &str, for_ms: i64) -> Result<()> {
@@ -22,6 +28,19 @@ pub(super) async fn fill_disk(stage: &mut Stage<'_>, name: &str, for_ms: i64) ->
     cluster::act(&["empty", name]).await?;
     cluster::act(&["start", name]).await?;
     stage.fault(format!("{name}: disk full"), from);
+    Ok(())
+}
+
+/// The server is started anew first, so that its disk can be slow.
+pub(super) async fn slow_disk(stage: &mut Stage<'_>, name: &str, ms: u32, for_ms: i64) -> Result<()> {
+    let from = wall_ms();
+    cluster::act(&["drag", name, "--ms", "1"]).await?;
+    stage.until_all_run().await?;
+    let slow = wall_ms();
+    cluster::act(&["drag", name, "--ms", &ms.to_string()]).await?;
+    until_wall(slow + for_ms).await;
+    cluster::act(&["drag", name, "--ms", "0"]).await?;
+    stage.fault(format!("{name}: each write {ms} ms longer"), from);
     Ok(())
 }
 
@@ -49,6 +68,37 @@ pub(super) async fn move_offsets(stage: &mut Stage<'_>, to: Offsets) -> Result<(
         stage.start(name).await?;
     }
     stage.fault(format!("offsets moved to the {to:?}"), from);
+    Ok(())
+}
+
+/// Nothing is sent meanwhile: what a broker had acknowledged and nobody had read would be gone with the topic, whatever the product
+/// does.
+pub(super) async fn renew_topic(stage: &mut Stage<'_>, stopped: bool) -> Result<()> {
+    stage.pause_load(true);
+    sleep_ms(LAST_SENT_MS).await;
+    taken_in(stage).await?;
+    let from = wall_ms();
+    let names = stage.names();
+    if stopped {
+        for name in &names {
+            stage.leave(name)?;
+        }
+        stage.until_all_left().await;
+    }
+    stage.site.renew_schedule_topic().await?;
+    stage.producer.sent.begin_generation();
+    if stopped {
+        for name in &names {
+            stage.start(name).await?;
+        }
+    }
+    clock::until("every shard is stopped", STOPPED_SECONDS_MAX, || stage.watch.all_stopped()).await?;
+    say::line(format_args!("   every shard is stopped after {:.1} s", (wall_ms() - from) as f64 / 1_000.0));
+    let asked = names.first().context("an instance")?;
+    stage.dueline(asked, &["shard", "reset", "--all", "--reason", "chaos"]).await?;
+    stage.until_all_run().await?;
+    stage.fault("the topic made anew".to_owned(), from);
+    stage.pause_load(false);
     Ok(())
 }
 

@@ -56,6 +56,20 @@ fn only_what_was_acknowledged_counts_as_asked() {
 }
 
 #[test]
+fn what_lies_in_a_topic_that_was_made_anew_comes_after_all_before() {
+    let sent = Sent::default();
+    let first = ask(&sent, "a", schedule());
+    sent.acked(first, ack(9));
+    sent.begin_generation();
+    assert_eq!(sent.last_offsets(), [].into(), "nothing is in it yet");
+    let second = ask(&sent, "b", schedule());
+    sent.acked(second, ack(2));
+    assert_eq!(sent.last_offsets(), [(3, 2)].into());
+    let asked = sent.asked();
+    assert!(asked[0].offset < asked[1].offset, "{asked:?}");
+}
+
+#[test]
 fn what_is_cancelled_last_need_not_run() {
     let sent = Sent::default();
     let all = [("a", schedule()), ("b", schedule()), ("b", Asks::Reschedule { due: 5 }), ("a", Asks::Cancel)];

@@ -4,7 +4,7 @@ use dueline::testing::rng::Rng;
 
 use super::draw::{MINUTE_MS, SETTLE_MS, STEPS, one_of, rest};
 use super::{Down, Step, Wanted, Wire, ways};
-use crate::cluster::{BROKERS, DCS, NODES};
+use crate::cluster::{self, BROKERS, DCS, NODES};
 
 /// How long the network is bad, from and to, in milliseconds.
 const WIRE_MS: (i64, i64) = (15_000, 30_000);
@@ -12,6 +12,8 @@ const WIRE_MS: (i64, i64) = (15_000, 30_000);
 const SHORT_MS: (i64, i64) = (3_000, 15_000);
 /// How long a data centre is lost among other faults, from and to.
 const DC_MS: (i64, i64) = (25_000, 35_000);
+/// Between two instances that join, from and to.
+const JOIN_MS: (i64, i64) = (5_000, 10_000);
 /// How long all brokers or all nodes are gone among other faults, from and to.
 const ALL_MS: (i64, i64) = (10_000, 20_000);
 
@@ -48,6 +50,37 @@ pub(super) fn restarts(wanted: &Wanted, instances: &[String]) -> Vec<Step> {
     for mut layer in layers {
         dice.shuffle(&mut layer);
         steps.extend(layer.into_iter().map(|name| Step::Restart { name, rest_ms: rest(&mut dice) }));
+    }
+    steps
+}
+
+/// Every server that is not the first of its data centre, and every instance but one, joins; a layer after the other, in an order of
+/// the seed. Brokers that joined get their share of the partitions.
+pub(super) fn growth(wanted: &Wanted, instances: &[String]) -> Vec<Step> {
+    let mut dice = Rng::of_stream(wanted.seed, STEPS);
+    let mut layers = [0, 1, 2];
+    dice.shuffle(&mut layers);
+    let mut steps = Vec::new();
+    for layer in layers {
+        let kind: &[&str] = if layer == 0 { &BROKERS } else { &NODES };
+        match layer {
+            0 | 1 => {
+                let mut joins: Vec<&str> =
+                    kind.iter().copied().filter(|name| !cluster::is_first(name)).collect();
+                dice.shuffle(&mut joins);
+                let step = |name: &str| Step::AddServer { name: name.to_owned(), rest_ms: rest(&mut dice) };
+                steps.extend(joins.into_iter().map(step));
+            }
+            _ => steps.extend(
+                instances
+                    .iter()
+                    .skip(1)
+                    .map(|name| Step::Join { name: name.clone(), after_ms: length(JOIN_MS, &mut dice) }),
+            ),
+        }
+        if layer == 0 {
+            steps.push(Step::DealPartitions { rest_ms: rest(&mut dice) });
+        }
     }
     steps
 }

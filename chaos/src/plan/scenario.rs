@@ -37,18 +37,25 @@ pub(crate) enum Scenario {
     RollingRestart,
     /// a broker or a node that stands still nine tenths of the time (--servers cluster)
     ServersSlow,
+    /// a broker or a node whose disk is slow: each write, and fifty times that each sync (--servers cluster)
+    DiskSlow,
     /// no room left on the disk of a broker or a node (--servers cluster)
     DiskFull,
     /// a node that lost its disk comes back as its own replacement (--servers cluster)
     NodeWiped,
     /// all instances stopped, the group's offsets moved to the beginning or the end, instances started
     OffsetsReset,
+    /// the schedule topic deleted and made anew, with instances and without; shards stop, and are reset
+    TopicRenewed,
     /// handlers that all fail, are slow, or do not answer, for a while
     Handlers,
     /// an instance whose wall clock jumps ahead or back (Linux)
     ClockStep,
     /// one instance to begin with; the others join under load, one after the other; then half of them leave and come back, at once
     Grow,
+    /// three brokers, three nodes and one instance to begin with; under load the others join, a layer after the other (--servers
+    /// cluster)
+    ServersGrow,
     /// instances drained and undrained in turn, by the command line
     Drain,
     /// a data centre drained, then lost whole, then back and undrained (--servers cluster)
@@ -79,9 +86,9 @@ impl Scenario {
             // What a lost leader acknowledged is read from the next one: the brokers' session of 6 s, and then as above.
             Scenario::DcLoss | Scenario::DcCut | Scenario::QuorumLoss | Scenario::ServersDown => 15_000,
             Scenario::RollingRestart | Scenario::Evacuate => 15_000,
-            Scenario::DiskFull | Scenario::NodeWiped => 15_000,
+            Scenario::DiskFull | Scenario::NodeWiped | Scenario::ServersGrow => 15_000,
             // A leader that answers now and then is no lost one: what it took is read at its pace.
-            Scenario::ServersSlow => 30_000,
+            Scenario::ServersSlow | Scenario::DiskSlow => 30_000,
             // Elections, and the group anew, after the last broker is back.
             Scenario::KafkaGone | Scenario::Mixed => 30_000,
             // Who cannot reach the leader of a partition, and is a member of the group, learns nothing for as long.
@@ -93,9 +100,14 @@ impl Scenario {
     /// Whether it needs a cluster of several servers.
     pub(crate) fn needs_cluster(self) -> bool {
         use Scenario::{ClockStep, CutCassandra, CutKafka, Drain, Grow, Handlers, Upgrade};
-        use Scenario::{Kill, LostCancel, OffsetsReset, RebalanceStorm, Sigstop};
+        use Scenario::{Kill, LostCancel, OffsetsReset, RebalanceStorm, Sigstop, TopicRenewed};
         let alone = matches!(self, Kill | Sigstop | LostCancel | CutKafka | CutCassandra | RebalanceStorm);
-        !alone && !matches!(self, OffsetsReset | Handlers | ClockStep | Grow | Drain | Upgrade)
+        !alone && !matches!(self, OffsetsReset | TopicRenewed | Handlers | ClockStep | Grow | Drain | Upgrade)
+    }
+
+    /// Whether it begins with few servers, and others join.
+    pub(crate) fn grows_servers(self) -> bool {
+        self == Scenario::ServersGrow
     }
 
     /// Whether instances change from one build to another.

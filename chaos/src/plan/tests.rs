@@ -214,3 +214,53 @@ fn an_upgrade_goes_half_way_and_back_before_it_is_done() {
         assert_eq!(sizes, [1, 2, 1, 0, 1, 2, 3]);
     }
 }
+
+#[test]
+fn a_topic_is_made_anew_with_instances_and_without() {
+    for seed in 0..20 {
+        let steps = Plan::draw(&wanted(Scenario::TopicRenewed, seed)).steps;
+        let stopped = steps.iter().map(|step| matches!(step, Step::RenewTopic { stopped: true, .. }));
+        assert_eq!(BTreeSet::from_iter(stopped), [false, true].into(), "{steps:?}");
+    }
+}
+
+#[test]
+fn every_server_and_instance_that_is_not_there_at_the_beginning_joins_once() {
+    for seed in 0..20 {
+        let plan = Plan::draw(&Wanted { instances: 6, ..wanted(Scenario::ServersGrow, seed) });
+        assert_eq!(plan.instances, ["i-1"]);
+        let mut joins: Vec<&str> = Vec::new();
+        let mut dealt = None;
+        for (number, step) in plan.steps.iter().enumerate() {
+            match step {
+                Step::AddServer { name, .. } | Step::Join { name, .. } => joins.push(name),
+                Step::DealPartitions { .. } => dealt = Some(number),
+                _ => panic!("{step}"),
+            }
+        }
+        let last = plan
+            .steps
+            .iter()
+            .rposition(|step| matches!(step, Step::AddServer { name, .. } if name.starts_with("kafka")));
+        assert!(last < dealt, "brokers are there first");
+        joins.sort_unstable();
+        let servers = ["cassandra-2", "cassandra-4"];
+        let others = ["i-2", "i-3", "i-4", "i-5", "i-6", "kafka-2", "kafka-4", "kafka-6"];
+        assert_eq!(joins, [&servers[..], &others].concat());
+    }
+}
+
+#[test]
+fn a_disk_is_slow_for_a_while_on_brokers_and_nodes_in_turn() {
+    let steps = Plan::draw(&wanted(Scenario::DiskSlow, 3)).steps;
+    let kinds: Vec<bool> = steps
+        .iter()
+        .map(|step| match step {
+            Step::SlowDisk { name, ms, for_ms, .. } if *ms > 0 && *for_ms >= 15_000 => {
+                name.starts_with("kafka")
+            }
+            step => panic!("{step}"),
+        })
+        .collect();
+    assert!(kinds.len() == 4 && kinds[0] != kinds[1] && kinds[0] == kinds[2], "{kinds:?}");
+}

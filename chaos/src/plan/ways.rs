@@ -1,4 +1,4 @@
-//! Plans of one kind of fault each: slow servers, full disks, lost data, moved offsets, bad handlers, wrong clocks, growth.
+//! Plans of one kind of fault each: slow servers, slow and full disks, lost data, moved offsets, lost topics, bad handlers, wrong clocks, growth.
 
 use dueline::testing::rng::Rng;
 
@@ -9,6 +9,8 @@ use crate::cluster::{BROKERS, NODES};
 
 /// Faults that go on by themselves once they have begun, from and to, in milliseconds.
 const FAULT_MS: (i64, i64) = (15_000, 30_000);
+/// What a write to a slow disk takes longer.
+const DRAGS_MS: [u32; 3] = [20, 100, 300];
 /// Nodes that can be replaced in their own place: a seed takes no data from others when it starts.
 const REPLACEABLE: [&str; 2] = ["cassandra-2", "cassandra-4"];
 /// How far clocks jump: within the tolerance, beyond a lease, an hour.
@@ -34,6 +36,15 @@ pub(super) fn slow(wanted: &Wanted) -> Vec<Step> {
     each_kind(wanted, |name, dice| Step::LoseServers {
         names: vec![name],
         how: Down::Slow,
+        for_ms: length(FAULT_MS, dice),
+        rest_ms: rest(dice),
+    })
+}
+
+pub(super) fn slow_disks(wanted: &Wanted) -> Vec<Step> {
+    each_kind(wanted, |name, dice| Step::SlowDisk {
+        name,
+        ms: DRAGS_MS[dice.index(DRAGS_MS.len())],
         for_ms: length(FAULT_MS, dice),
         rest_ms: rest(dice),
     })
@@ -74,6 +85,19 @@ pub(super) fn offsets(wanted: &Wanted) -> Vec<Step> {
     dice.shuffle(&mut ends);
     let count = wanted.minutes.unwrap_or(2).max(1) as usize;
     (0..count).map(|number| Step::MoveOffsets { to: ends[number % 2], rest_ms: rest(&mut dice) }).collect()
+}
+
+/// With instances that run and with none, in an order of the seed.
+pub(super) fn topics(wanted: &Wanted) -> Vec<Step> {
+    let mut dice = Rng::of_stream(wanted.seed, STEPS);
+    let first = dice.chance(500);
+    let count = wanted.minutes.unwrap_or(2).max(1);
+    (0..count)
+        .map(|number| Step::RenewTopic {
+            stopped: number.is_multiple_of(2) == first,
+            rest_ms: rest(&mut dice),
+        })
+        .collect()
 }
 
 /// Each mood in turn.

@@ -71,6 +71,7 @@ pub(super) fn rows_of(
         reason: None,
     };
     let started = Started {
+        generation: crate::model::Generation(0),
         epoch: Epoch(1),
         seq: task,
         at,

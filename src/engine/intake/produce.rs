@@ -3,7 +3,7 @@
 //! A home takes a record that comes behind a later one of the same origin for a repeat, so forwards to one home go one
 //! at a time, in the order of their offsets.
 
-use crate::model::{Rejection, Shard};
+use crate::model::{Rejection, Shard, Version};
 
 use super::super::Engine;
 use super::super::effect::{Effect, Observation};
@@ -61,8 +61,11 @@ impl Engine {
         seen
     }
 
-    pub(in crate::engine) fn produced(&mut self, offset: u64, produced: Result<(), Failure>) {
-        let now = self.now.boot;
+    pub(in crate::engine) fn produced(&mut self, version: Version, produced: Result<(), Failure>) {
+        if version.generation() != self.commit.generation() {
+            return;
+        }
+        let (offset, now) = (version.offset(), self.now.boot);
         let holds = |batch: &Batch| batch.produces.contains_key(&offset);
         let Some(index) = self.intake.batches.iter().position(holds) else { return };
         let to = self.intake.batches[index].forwards_to(offset);

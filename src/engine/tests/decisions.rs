@@ -353,7 +353,9 @@ fn what_an_owner_before_marked_as_moved_is_moved_although_a_start_comes_into_sig
     assert_eq!(rig.decisions(), [Decision::Scheduled], "the owner dies before its answer is on record");
     let (at, instance) = (rig.now().wall, Arc::from("lost"));
     let (epoch, seq, deadline) = (Epoch(1), 9, at.plus_ms(5_000));
-    let started = Started { epoch, seq, at, deadline, attempt: 1, failures: 0, interruptions: 0, instance };
+    let generation = crate::model::Generation(0);
+    let started =
+        Started { generation, epoch, seq, at, deadline, attempt: 1, failures: 0, interruptions: 0, instance };
     rig.facts.values_mut().for_each(|facts| facts.push(Fact::Started(started.clone())));
     rig.take_over(2);
     assert_eq!(rig.decisions(), [Decision::Scheduled, Decision::Rescheduled]);

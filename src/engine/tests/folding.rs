@@ -3,10 +3,13 @@
 use proptest::prelude::*;
 
 use crate::engine::{Next, fold};
-use crate::model::{CloseReason, Ended, Epoch, Fact, MarkKind, Outcome, Started, TaskState, Version, Wall};
+use crate::model::{
+    CloseReason, Ended, Epoch, Fact, Generation, MarkKind, Outcome, Started, TaskState, Version, Wall,
+};
 
 fn started(epoch: u64, seq: u64, attempt: u32) -> Fact {
     Fact::Started(Started {
+        generation: Generation(0),
         epoch: Epoch(epoch),
         seq,
         at: Wall(0),

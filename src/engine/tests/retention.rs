@@ -2,8 +2,8 @@
 
 use crate::engine::{Aged, Forget, aged, forget};
 use crate::model::{
-    CloseReason, Current, Decision, Ended, Epoch, EventRow, Fact, FactRow, MarkKind, Outcome, Payload, Place,
-    QueueName, Shard, Started, TaskContent, TaskId, TaskKey, Version, Wall,
+    CloseReason, Current, Decision, Ended, Epoch, EventRow, Fact, FactRow, Generation, MarkKind, Outcome,
+    Payload, Place, QueueName, Shard, Started, TaskContent, TaskId, TaskKey, Version, Wall,
 };
 
 use super::rig::content;
@@ -21,6 +21,7 @@ fn task() -> Fact {
 
 fn started(at: i64) -> Fact {
     Fact::Started(Started {
+        generation: Generation(0),
         epoch: Epoch(1),
         seq: 1,
         at: Wall(at),

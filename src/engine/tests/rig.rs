@@ -17,6 +17,10 @@ pub(super) struct Rig {
     pub(super) engine: Engine,
     pub(super) ms: u64,
     pub(super) log: Vec<Incoming>,
+    /// The first offset that the log holds.
+    pub(super) first: u64,
+    /// Identity of the log's topic.
+    pub(super) topic: &'static str,
     position: u64,
     /// The fetch that waits for records, and how many it takes.
     fetch: Option<(u64, usize)>,
@@ -123,6 +127,8 @@ impl Rig {
             budget: limits::TASKS_IN_MEMORY,
             ms: 0,
             log: Vec::new(),
+            first: 0,
+            topic: "t",
             position: 0,
             fetch: None,
             fetch_to: usize::MAX,
@@ -210,6 +216,10 @@ impl Rig {
         }
         self.ms = end;
         self.give(Input::Tick);
+    }
+
+    fn version_of(&self, offset: u64) -> Version {
+        Version::new(self.engine.generation(), offset)
     }
 
     fn fails(&mut self) -> bool {
@@ -338,9 +348,9 @@ impl Rig {
             }
             Effect::Reject(offset, rejection) => {
                 self.rejected.push(rejection);
-                Input::Produced(offset, Ok(()))
+                Input::Produced(self.version_of(offset), Ok(()))
             }
-            Effect::Forward(offset, _) => Input::Produced(offset, Ok(())),
+            Effect::Forward(offset, _) => Input::Produced(self.version_of(offset), Ok(())),
             Effect::WantSlots(..) if self.no_slots => return None,
             Effect::WantSlots(lane, count, _) => {
                 self.slots_out += i64::from(count);
@@ -407,7 +417,7 @@ impl Rig {
     }
 
     pub(super) fn end(&self) -> LogEnd {
-        LogEnd { first: 0, next: self.log.len() as u64, topic_id: "t".into() }
+        LogEnd { first: self.first, next: self.log.len() as u64, topic_id: self.topic.into() }
     }
 
     fn fetched(&mut self) -> Option<Input> {

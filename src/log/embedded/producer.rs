@@ -68,7 +68,8 @@ impl EmbeddedProducer {
         )?;
         Ok(Box::pin(async move {
             let record = asked.await.unwrap_or_else(|_| Err(Failure::writer_gone()))?;
-            Ok(Written { partition: number, offset: Some(record.offset) })
+            let (offset, appended) = (Some(record.offset), Some(record.appended));
+            Ok(Written { partition: number, offset, appended })
         }))
     }
 }

@@ -31,6 +31,7 @@ use super::options::Options;
 use super::recall::Recall;
 use super::{context, error, raw};
 use crate::log::{self, Answer, Error, Message, Target, Topic, Written};
+use crate::model::Wall;
 
 /// The delivery thread looks around at least this often, in milliseconds.
 const IDLE_MS: u64 = 100;
@@ -363,6 +364,7 @@ impl ProducerContext for Deliveries {
                 partition: u32::try_from(message.partition()).unwrap_or(0),
                 // -1 when a broker had it already.
                 offset: u64::try_from(message.offset()).ok(),
+                appended: message.timestamp().to_millis().map(Wall),
             }),
             Err((error, message)) => Err(match error::production(error) {
                 Error::Unavailable(text) if !raw::was_never_sent(message) => Error::Unknown(text),

@@ -4,8 +4,8 @@ use futures::future::join_all;
 
 use super::{Case, CheckFn, ok};
 use crate::model::{
-    Batch, BatchFilter, BatchVerb, Blackout, Change, CloseReason, DrainPlace, Gate, GateAction, HandlerName,
-    Operation, QueueName, Target, TaskState, Wall,
+    Batch, BatchFilter, BatchVerb, Blackout, Change, CloseReason, DrainPlace, Gate, GateAction, Generation,
+    HandlerName, Operation, QueueName, Reset, Shard, Target, TaskState, Wall,
 };
 use crate::store::Error;
 
@@ -61,7 +61,13 @@ fn gates(case: &Case) -> Vec<Change> {
         Change::BatchResumed(3),
         Change::Drained(DrainPlace::Instance(name("i \"3\"").into())),
         Change::Undrained(DrainPlace::Dc(name("dc2").into())),
+        Change::ShardsReset(vec![reset(u32::MAX, name("t \"1\"")), reset(0, String::new())]),
     ]
+}
+
+fn reset(shard: u32, topic_id: String) -> Reset {
+    let (shard, generation) = (Shard(shard), Generation(3));
+    Reset { shard, generation, next_offset: u64::MAX >> 20, first: 7, topic_id }
 }
 
 fn filter(case: &Case) -> BatchFilter {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::{BASE, Case, CheckFn, event, key_of, nth, ok, place, same, started, task};
 use crate::model::{
-    CloseReason, Current, Decision, Ended, Epoch, Fact, FactRow, HandlerName, MarkKind, Misfire, OnConflict,
-    OnDead, OnFailure, Outcome, Payload, PayloadRow, RetryPolicy, Row, Started, TaskContent, Version, Wall,
-    limits,
+    CloseReason, Current, Decision, Ended, Epoch, Fact, FactRow, Generation, HandlerName, MarkKind, Misfire,
+    OnConflict, OnDead, OnFailure, Outcome, Payload, PayloadRow, RetryPolicy, Row, Started, TaskContent,
+    Version, Wall, limits,
 };
 
 pub(super) const CHECKS: &[(&str, CheckFn)] = &[
@@ -40,6 +40,7 @@ fn all_facts(case: &Case) -> Vec<FactRow> {
     let (shard, at) = (case.shard(0), place(BASE, 77));
     let fact = |fact| FactRow { shard, place: at, fact };
     let attempt = Started {
+        generation: Generation(2),
         epoch: Epoch(3),
         seq: 41,
         at: BASE,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::field::{Text, arc, base64_of, bytes_of, is_default, text, unknown_word};
-use crate::model::{self, CloseReason, Epoch, Fact, MarkKind, Outcome, Version, Wall};
+use crate::model::{self, CloseReason, Epoch, Fact, Generation, MarkKind, Outcome, Version, Wall};
 
 /// Kind 1.
 #[derive(Serialize, Deserialize)]
@@ -28,6 +28,8 @@ pub(super) struct Started<'a> {
     interruptions: u32,
     #[serde(borrow)]
     instance: Text<'a>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    generation: u32,
 }
 
 impl<'a> Started<'a> {
@@ -39,11 +41,13 @@ impl<'a> Started<'a> {
             failures: started.failures,
             interruptions: started.interruptions,
             instance: text(&started.instance),
+            generation: started.generation.0,
         }
     }
 
     pub(super) fn into_fact(self, epoch: Epoch, seq: u64) -> Fact {
         Fact::Started(model::Started {
+            generation: Generation(self.generation),
             epoch,
             seq,
             at: Wall(self.at),

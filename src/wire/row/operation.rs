@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::batch::Batch;
 use super::field::{Text, arc, is_default, text};
-use crate::model::{self, Change, GateAction, HandlerName, QueueName, Wall};
+use crate::model::{self, Change, GateAction, Generation, HandlerName, QueueName, Shard, Wall};
 
 const SET: &str = "gate_set";
 const CLEARED: &str = "gate_cleared";
@@ -17,6 +17,7 @@ const STOPPED: &str = "batch_stopped";
 const RESUMED: &str = "batch_resumed";
 const DRAINED: &str = "drained";
 const UNDRAINED: &str = "undrained";
+const RESET: &str = "shards_reset";
 
 /// An operation.
 #[derive(Serialize, Deserialize)]
@@ -48,6 +49,20 @@ pub(super) struct Operation<'a> {
     /// The batch that is stopped or goes on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     of_batch: Option<u64>,
+    #[serde(borrow, default, skip_serializing_if = "Vec::is_empty")]
+    resets: Vec<Reset<'a>>,
+}
+
+/// A loss that is accepted. A field that is not known would narrow it down: such a reset is not carried out by this build.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Reset<'a> {
+    shard: u32,
+    generation: u32,
+    next_offset: u64,
+    first: u64,
+    #[serde(borrow)]
+    topic_id: Text<'a>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -70,6 +85,7 @@ impl<'a> Operation<'a> {
             Change::BatchResumed(_) => (RESUMED, None, None, None),
             Change::Drained(_) => (DRAINED, None, None, None),
             Change::Undrained(_) => (UNDRAINED, None, None, None),
+            Change::ShardsReset(_) => (RESET, None, None, None),
             Change::Other(word) => (&**word, None, None, None),
         };
         let place = match &operation.change {
@@ -85,6 +101,10 @@ impl<'a> Operation<'a> {
         let of_batch = match &operation.change {
             Change::BatchStopped(number) | Change::BatchResumed(number) => Some(*number),
             _ => None,
+        };
+        let resets = match &operation.change {
+            Change::ShardsReset(resets) => resets.iter().map(Reset::of).collect(),
+            _ => Vec::new(),
         };
         let blackout = gate.and_then(|gate| gate.blackout.as_ref()).map(|blackout| Blackout {
             days: blackout.days,
@@ -106,6 +126,7 @@ impl<'a> Operation<'a> {
             blackout,
             batch,
             of_batch,
+            resets,
         }
     }
 
@@ -125,6 +146,7 @@ impl<'a> Operation<'a> {
             (STOPPED, _, Some(number)) => return Ok(Change::BatchStopped(number)),
             (RESUMED, _, Some(number)) => return Ok(Change::BatchResumed(number)),
             (DRAINED, ..) => return Ok(self.place()?.map_or(other, Change::Drained)),
+            (RESET, ..) => return Ok(Change::ShardsReset(self.resets.iter().map(Reset::to_reset).collect())),
             (UNDRAINED, ..) => return Ok(self.place()?.map_or(other, Change::Undrained)),
             _ => {}
         }
@@ -153,6 +175,28 @@ impl<'a> Operation<'a> {
     fn place(&self) -> Result<Option<model::DrainPlace>, String> {
         let (word, name) = self.target.as_ref().zip(self.of.as_ref()).ok_or("a drain of nothing")?;
         Ok(model::DrainPlace::from_word(&word.0, &name.0))
+    }
+}
+
+impl<'a> Reset<'a> {
+    fn of(reset: &'a model::Reset) -> Self {
+        Reset {
+            shard: reset.shard.0,
+            generation: reset.generation.0,
+            next_offset: reset.next_offset,
+            first: reset.first,
+            topic_id: reset.topic_id.as_str().into(),
+        }
+    }
+
+    fn to_reset(&self) -> model::Reset {
+        model::Reset {
+            shard: Shard(self.shard),
+            generation: Generation(self.generation),
+            next_offset: self.next_offset,
+            first: self.first,
+            topic_id: self.topic_id.0.clone().into_owned(),
+        }
     }
 }
 

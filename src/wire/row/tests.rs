@@ -99,8 +99,9 @@ fn outcome() -> impl Strategy<Value = Outcome> {
 }
 
 fn started() -> impl Strategy<Value = Started> {
-    (any::<(u64, u64)>(), wall(), wall(), any::<(u32, u32, u32)>(), text()).prop_map(
-        |((epoch, seq), at, deadline, (attempt, failures, interruptions), instance)| Started {
+    (any::<(u32, u64, u64)>(), wall(), wall(), any::<(u32, u32, u32)>(), text()).prop_map(
+        |((generation, epoch, seq), at, deadline, (attempt, failures, interruptions), instance)| Started {
+            generation: Generation(generation),
             epoch: Epoch(epoch),
             seq,
             at,

@@ -39,6 +39,7 @@ fn headers(message: &Message) -> Value {
 #[test]
 fn a_start_is_a_cloud_event_in_binary_mode() {
     let started = Started {
+        generation: crate::model::Generation(0),
         epoch: Epoch(3),
         seq: 90,
         at: AT,
@@ -125,6 +126,7 @@ fn cause_of(kind: TaskEventKind) -> Cause {
             Cause::Event(Version(41), Some(Arc::from("resolved")))
         }
         TaskEventKind::Started => Cause::Started(crate::model::Started {
+            generation: crate::model::Generation(0),
             epoch: Epoch(3),
             seq: 90,
             at: AT,

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::disk;
+use super::drag;
 use super::plan::{self, CASSANDRA_PORT, KAFKA_PORT};
 use super::setting::{self, Setting};
 use super::state::{Cluster, State};
@@ -44,7 +45,7 @@ pub(super) fn start(cluster: &Cluster, state: &mut State, names: &[String], set:
         let (file, between) =
             if plan::is_kafka(name) { ("server.properties", "=") } else { ("cassandra.yaml", ": ") };
         setting::change(&site.dir.join("conf").join(file), between, set)?;
-        if is_replaced(cluster, name) {
+        if is_replaced(cluster, name) || state.joins(name) && !plan::is_kafka(name) {
             // It takes its data from the others; those that start together with nothing have nobody to take it from.
             let joins: Setting = "auto_bootstrap=true".parse().map_err(anyhow::Error::msg)?;
             setting::change(&site.dir.join("conf").join(file), between, &[joins])?;
@@ -61,7 +62,7 @@ pub(super) fn start(cluster: &Cluster, state: &mut State, names: &[String], set:
             true => launch.option(format!("{REPLACE}={}", plan::address(name).ip())),
             false => launch,
         };
-        let process = launch.start(&marker)?;
+        let process = launch.env(drag::env(cluster, name)?).start(&marker)?;
         say::line(format_args!("{name} starts as process {}, log {}", process.pid, site.log().display()));
         state.servers.insert((*name).clone(), process);
         cluster.save(state)?;
@@ -69,7 +70,7 @@ pub(super) fn start(cluster: &Cluster, state: &mut State, names: &[String], set:
     let mut left: Vec<&String> = names.iter().collect();
     wait_for("all servers answer", || {
         left.retain(|name| {
-            let is_there = answers(cluster, name);
+            let is_there = answers(cluster, state, name);
             if is_there {
                 say::line(format_args!("{name} answers on {}", plan::address(name)));
             }
@@ -188,10 +189,10 @@ fn node(name: &str, address: std::net::Ipv4Addr, dc: &str) -> cassandra::Node {
 }
 
 /// Whether a server answers in its data centre. A node also has to know of all others.
-pub(super) fn answers(cluster: &Cluster, name: &str) -> bool {
+pub(super) fn answers(cluster: &Cluster, state: &State, name: &str) -> bool {
     let Some(place) = plan::place(name) else { return false };
     let at = plan::address(name);
-    let others = plan::names().iter().filter(|other| !plan::is_kafka(other) && *other != name).count() as u64;
+    let others = state.names().iter().filter(|other| !plan::is_kafka(other) && *other != name).count() as u64;
     let answer = cluster.namespace(place).within(|| match plan::is_kafka(name) {
         true => kafka::answers(at),
         false => Ok(cassandra::answers(at)? && cassandra::peers(at)? >= others),

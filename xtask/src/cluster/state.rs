@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::link::Wan;
 use super::network::Namespace;
-use super::plan::Place;
+use super::plan::{self, Place};
 use crate::servers::process::Identity;
 use crate::servers::state::{self, Cache, Run};
 
@@ -21,6 +21,9 @@ pub(super) struct State {
     /// What the network was made as.
     #[serde(default)]
     pub(super) wan: Wan,
+    /// It was made with the first servers of each data centre alone: others join it.
+    #[serde(default)]
+    pub(super) few: bool,
     pub(super) servers: BTreeMap<String, Identity>,
 }
 
@@ -28,6 +31,17 @@ impl State {
     /// Without it nobody reaches another place, and its devices are gone: the cluster has to be made anew.
     pub(super) fn router_runs(&self) -> bool {
         self.router.alive()
+    }
+
+    /// The servers that belong to it by now: all of the plan, or the first ones and those that have joined.
+    pub(super) fn names(&self) -> Vec<String> {
+        let is_in = |name: &String| !self.few || plan::is_first(name) || self.servers.contains_key(name);
+        plan::names().into_iter().filter(is_in).collect()
+    }
+
+    /// Whether a server comes to others that have data already.
+    pub(super) fn joins(&self, name: &str) -> bool {
+        self.few && !plan::is_first(name) && !self.servers.contains_key(name)
     }
 
     /// A server's process, if it still runs.
@@ -83,6 +97,7 @@ impl Cluster {
     pub(super) fn clear(&self) -> Result<()> {
         for name in super::plan::names() {
             super::disk::remove(self, &name)?;
+            super::drag::forget(self, &name)?;
         }
         state::remove_file(&self.socket())?;
         self.run.forget()

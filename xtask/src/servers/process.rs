@@ -53,7 +53,7 @@ impl Site {
         let jvm = jvm.iter().copied().chain(["-cp", &class_path]).map(str::to_owned).collect();
         let main = main.iter().map(|arg| (*arg).to_owned()).collect();
         let (java, dir) = (self.java.clone(), self.dir.clone());
-        Launch { java, jvm, main, dir, log: self.log(), network: None }
+        Launch { java, jvm, main, dir, log: self.log(), network: None, env: Vec::new() }
     }
 
     /// Where its output goes.
@@ -74,6 +74,8 @@ pub(crate) struct Launch {
     log: PathBuf,
     /// The network namespace to run in.
     network: Option<PathBuf>,
+    /// Variables of its environment beside those of this program.
+    env: Vec<(&'static str, PathBuf)>,
 }
 
 /// A started process, as written to the state file.
@@ -92,6 +94,11 @@ impl Launch {
         Launch { network: Some(network), ..self }
     }
 
+    /// Runs it with these variables too, when it is started.
+    pub(crate) fn env(self, env: Vec<(&'static str, PathBuf)>) -> Launch {
+        Launch { env, ..self }
+    }
+
     /// One option more of the Java machine.
     pub(crate) fn option(mut self, option: String) -> Launch {
         self.jvm.push(option);
@@ -100,7 +107,14 @@ impl Launch {
 
     /// The command that runs in the foreground, for tools that end by themselves.
     pub(crate) fn command(&self) -> Command {
-        let mut command = Command::new(&self.java);
+        let mut command = match &self.network {
+            Some(network) => {
+                let mut enter = Command::new("nsenter");
+                enter.arg(format!("--net={}", network.display())).arg(&self.java);
+                enter
+            }
+            None => Command::new(&self.java),
+        };
         command.args(&self.jvm).args(&self.main).current_dir(&self.dir).env_remove("CLASSPATH");
         command
     }
@@ -125,6 +139,7 @@ impl Launch {
             .args(&self.main)
             .current_dir(&self.dir)
             .env_remove("CLASSPATH")
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(log.try_clone().context("sharing the log between stdout and stderr")?)
             .stderr(log)
