@@ -23,6 +23,8 @@ const STOP_GRACE: Duration = Duration::from_secs(60);
 const LOG_TAIL_LINES: usize = 20;
 /// A node with this starts as the replacement of the one at that address, which may be its own.
 const REPLACE: &str = "-Dcassandra.replace_address_first_boot";
+/// A node that joins others has to have heard of them within this; a ring that is made at once is ready sooner.
+const HEAR_OTHERS: &str = "-Dcassandra.ring_delay_ms=10000";
 /// Copies of a topic: one in each data centre, as brokers are placed by rack. Two of them must have a record.
 const COPIES: (u32, u32) = (3, 2);
 /// A lost broker's partitions get other leaders after this.
@@ -58,9 +60,11 @@ pub(super) fn start(cluster: &Cluster, state: &mut State, names: &[String], set:
             })?;
         }
         let marker = format!("-Ddueline.cluster.run={}", site.dir.display());
-        let launch = match is_replaced(cluster, name) {
-            true => launch.option(format!("{REPLACE}={}", plan::address(name).ip())),
-            false => launch,
+        let joins = state.joins(name) && !plan::is_kafka(name);
+        let launch = match (is_replaced(cluster, name), joins) {
+            (true, _) => launch.option(format!("{REPLACE}={}", plan::address(name).ip())),
+            (false, true) => launch.option(HEAR_OTHERS.to_owned()),
+            (false, false) => launch,
         };
         let process = launch.env(drag::env(cluster, name)?).start(&marker)?;
         say::line(format_args!("{name} starts as process {}, log {}", process.pid, site.log().display()));
