@@ -18,6 +18,7 @@ mod serve;
 mod shard;
 mod task;
 mod topics;
+mod wait;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -6,11 +6,9 @@ use serde_json::{Value, json};
 
 use super::client::Client;
 use super::task::{many, one};
+use super::wait::{self, entries};
 use super::{Exit, Global, output};
 use crate::wire::time::parse_duration_ms;
-
-/// Time between two looks at the shards.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Look at instances, drain them before maintenance and let them work again.
 #[derive(Debug, clap::Subcommand)]
@@ -119,31 +117,14 @@ struct Wait<'a> {
 impl Wait<'_> {
     /// Says on stderr how many are left, whenever that changes.
     async fn run(&self, client: &Client) -> anyhow::Result<()> {
-        let mut said = None;
-        loop {
-            // The instance that is asked may be the one whose shards move: a question that fails is asked again.
-            let state = match client.get("/v1/shards", &[]).await {
-                Ok(page) => Ok(self.left(entries(&page["shards"]))),
-                Err(error) => Err(error.to_string()),
-            };
-            if let Ok(left) = state
-                && self.is_done(left)
-            {
-                eprintln!("{}", self.words(left));
-                return Ok(());
-            }
-            if Instant::now() >= self.until {
-                let how = state.map_or_else(|error| error, |left| self.words(left));
-                let text =
-                    format!("{how}: the drain stands, and goes on; `dueline shard list` says who has what");
-                return Err(Exit::Timeout.with(text));
-            }
-            if said.as_ref() != Some(&state) {
-                eprintln!("{}", state.clone().map_or_else(|error| error, |left| self.words(left)));
-                said = Some(state);
-            }
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
+        // The instance that is asked may be the one whose shards move.
+        let look = |shards: &[Value]| {
+            let left = self.left(shards);
+            (self.is_done(left), self.words(left))
+        };
+        let stands = "the drain stands, and goes on; `dueline shard list` says who has what";
+        eprintln!("{}", wait::for_shards(client, self.until, look, stands).await?);
+        Ok(())
     }
 
     /// Shards that the drained ones still have, and shards that nobody runs. One that is stopped waits for a person,
@@ -178,10 +159,6 @@ fn somebody_is_left(found: &Value) -> bool {
     entries(&found["instances"])
         .iter()
         .any(|one| one["alive"] == Value::Bool(true) && !one["drained"].is_object())
-}
-
-fn entries(value: &Value) -> &[Value] {
-    value.as_array().map_or(&[], Vec::as_slice)
 }
 
 /// Drains that no instance in the list is in.

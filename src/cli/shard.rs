@@ -8,11 +8,9 @@ use serde_json::{Value, json};
 use super::client::Client;
 use super::look::list;
 use super::task::one;
+use super::wait::{self, entries};
 use super::{Exit, Global, output};
 use crate::wire::time::parse_duration_ms;
-
-/// Time between two looks at the shards.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Look at shards, and have those go on whose log lost records.
 #[derive(Debug, clap::Subcommand)]
@@ -70,7 +68,12 @@ async fn reset(global: &Global, wanted: Reset) -> anyhow::Result<()> {
     missing.iter().for_each(|one| eprintln!("missing: {one}"));
     if !no_wait {
         let until = Instant::now() + Duration::from_millis(timeout_ms);
-        until_they_run(&client, entries(&answer["resets"]), until).await?;
+        let look = |shards: &[Value]| {
+            let left = left(entries(&answer["resets"]), shards);
+            (left.is_empty(), format!("not running yet: {}", Vec::from_iter(left).join(", ")))
+        };
+        let stands = "the reset is on record; `dueline shard list` says what becomes of it";
+        wait::for_shards(&client, until, look, stands).await?;
     }
     one(global.output, &answer, |answer| entries(&answer["resets"]).iter().map(line_of_reset).collect())?;
     match missing.is_empty() || !all {
@@ -78,35 +81,6 @@ async fn reset(global: &Global, wanted: Reset) -> anyhow::Result<()> {
         false => {
             Err(Exit::Unavailable.with("what is stopped there was not reset: ask again when it answers"))
         }
-    }
-}
-
-/// Until all of them run. Says on stderr how many do not, whenever that changes.
-async fn until_they_run(client: &Client, resets: &[Value], until: Instant) -> anyhow::Result<()> {
-    let mut said = None;
-    loop {
-        // A question that fails is asked again.
-        let state = match client.get("/v1/shards", &[]).await {
-            Ok(page) => Ok(left(resets, entries(&page["shards"]))),
-            Err(error) => Err(error.to_string()),
-        };
-        if state.as_ref().is_ok_and(BTreeSet::is_empty) {
-            return Ok(());
-        }
-        let words = match &state {
-            Ok(left) => format!("not running yet: {}", Vec::from_iter(left.iter().cloned()).join(", ")),
-            Err(error) => error.clone(),
-        };
-        if Instant::now() >= until {
-            let text =
-                format!("{words}: the reset is on record; `dueline shard list` says what becomes of it");
-            return Err(Exit::Timeout.with(text));
-        }
-        if said.as_ref() != Some(&words) {
-            eprintln!("{words}");
-            said = Some(words);
-        }
-        tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 
@@ -120,10 +94,6 @@ fn left(resets: &[Value], shards: &[Value]) -> BTreeSet<String> {
         (!is_done).then(|| format!("shard {} {phase}", reset["shard"]))
     };
     resets.iter().filter_map(not_yet).collect()
-}
-
-fn entries(value: &Value) -> &[Value] {
-    value.as_array().map_or(&[], Vec::as_slice)
 }
 
 fn line_of_shard(shard: &Value) -> String {

@@ -23,8 +23,6 @@ use super::{Engine, Stage};
 pub struct Loss {
     /// How that is known, in words.
     pub why: String,
-    /// The offset that was wanted.
-    pub wanted: u64,
     /// Where the log has records again, or will have.
     pub first: u64,
     /// Identity of the topic that is there; empty when it is not known.
@@ -108,21 +106,21 @@ impl LogEnd {
     pub(super) fn loss(&self, progress: &Progress, next: u64) -> Option<Loss> {
         let (was, is) = (&progress.topic_id, &self.topic_id);
         let are_known = !was.is_empty() && !is.is_empty();
-        let loss = |wanted, first, why| Some(Loss { why, wanted, first, topic_id: is.clone() });
+        let loss = |first, why| Some(Loss { why, first, topic_id: is.clone() });
         let (wanted, first) = (progress.next_offset, self.first);
         if are_known && was != is {
-            return loss(wanted, first, format!("the topic was created anew: {was} became {is}"));
+            return loss(first, format!("the topic was created anew: {was} became {is}"));
         }
         if wanted < first {
             let why = format!("offset {wanted} is wanted, the log begins at {first}: records are gone");
-            return loss(wanted, first, why);
+            return loss(first, why);
         }
         if next <= self.next {
             return None;
         }
         // What comes now lies behind what is left of that topic; of one that is not known it may be all there is.
         let first = if are_known { self.next } else { first };
-        loss(next, first, format!("offset {next} is wanted, the log ends at {}: records are gone", self.next))
+        loss(first, format!("offset {next} is wanted, the log ends at {}: records are gone", self.next))
     }
 }
 

@@ -3,7 +3,6 @@
 //! A drain is an operation, as a gate is. The instances read it in the store and leave the group; nothing is sent to them.
 
 use axum::Json;
-use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -213,7 +212,7 @@ async fn begin(
             "No instance would be left to run the shards: all that are alive are in {place} or drained already. \
              Start another or undo a drain first; an admin can drain it all the same with force."
         );
-        conflict("nobody_left", detail)
+        Problem::conflict("nobody_left", detail)
     })
 }
 
@@ -230,7 +229,7 @@ fn expect_servers(app: &App) -> Answer<()> {
     }
     let detail =
         "This installation is embedded: its one instance is all there is, and nobody could take its shards.";
-    Err(conflict("embedded", detail.to_owned()))
+    Err(Problem::conflict("embedded", detail.to_owned()))
 }
 
 /// An instance of the place has to have been seen: a name that is mistyped would be drained for nothing.
@@ -257,7 +256,7 @@ fn not_drained(place: &DrainPlace, drains: &Drains, instances: &[Instance]) -> P
             let detail = format!(
                 "{name} is drained with all of {dc}: `dueline instance undrain --dc {of}` undoes that for all of them."
             );
-            conflict("drained_with_dc", detail)
+            Problem::conflict("drained_with_dc", detail)
         }
         _ => {
             let detail =
@@ -265,10 +264,6 @@ fn not_drained(place: &DrainPlace, drains: &Drains, instances: &[Instance]) -> P
             Problem::not_found("not_drained", detail)
         }
     }
-}
-
-fn conflict(code: &str, detail: String) -> Problem {
-    Problem::new(StatusCode::CONFLICT, code, detail)
 }
 
 /// What a body says: exactly one place.

@@ -72,6 +72,11 @@ impl Problem {
         Problem::new(StatusCode::NOT_FOUND, code, detail)
     }
 
+    /// It does not fit what there is: 409.
+    pub(super) fn conflict(code: &str, detail: impl Into<String>) -> Problem {
+        Problem::new(StatusCode::CONFLICT, code, detail)
+    }
+
     /// Something is away for now: 503, to be tried again after `seconds`.
     pub(super) fn unavailable(code: &str, detail: impl Into<String>, seconds: u32) -> Problem {
         Problem { retry_after: Some(seconds), ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, code, detail) }

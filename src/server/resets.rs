@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use axum::Json;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::HeaderMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -92,11 +92,11 @@ fn of_loss(view: &ShardView) -> Answer<(Reset, ResetView)> {
             "Shard {} is owned by {owner}, a build that knows no resets: drain or upgrade it, so that another takes the shard.",
             view.shard
         );
-        return Err(conflict("owner_knows_no_reset", detail));
+        return Err(Problem::conflict("owner_knows_no_reset", detail));
     };
     let next = generation.next().ok_or_else(|| {
         let (shard, times) = (view.shard, generation.0);
-        conflict(
+        Problem::conflict(
             "no_generation",
             format!("Shard {shard} was reset {times} times: there is no further generation."),
         )
@@ -143,7 +143,7 @@ fn to_reset<'a>(
             let detail = format!(
                 "No shard says that it is stopped: there is no loss to accept. `dueline shard list` shows them.{unheard}"
             );
-            return Err(conflict("nothing_stopped", detail));
+            return Err(Problem::conflict("nothing_stopped", detail));
         }
         return Ok(stopped);
     };
@@ -157,11 +157,7 @@ fn to_reset<'a>(
         "Only a shard that is stopped can be reset, or what is there would be taken in twice: shard {}. Nothing was changed.",
         others.join(", ")
     );
-    Err(conflict("not_stopped", detail))
-}
-
-fn conflict(code: &str, detail: String) -> Problem {
-    Problem::new(StatusCode::CONFLICT, code, detail)
+    Err(Problem::conflict("not_stopped", detail))
 }
 
 /// Shards, as the audit log names them.
