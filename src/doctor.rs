@@ -16,6 +16,7 @@ pub mod installation;
 pub mod kafka;
 pub mod placement;
 pub mod quorum;
+mod rows;
 mod settings;
 
 pub use check::{Check, reference};

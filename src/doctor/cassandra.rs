@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Check, Finding, Wanted, listed, of_loss, quorum, settings};
+use super::{Check, Finding, Wanted, listed, of_loss, quorum, rows, settings};
 use crate::store::cassandra::facts::{Copies, Facts, Told};
 use crate::store::cassandra::migrate::State;
 use crate::store::cassandra::replication::{self, Replication};
@@ -22,6 +22,7 @@ pub fn findings(wanted: &Wanted, facts: &Facts) -> Vec<Finding> {
         findings.extend(of_keyspace(wanted, replication, &facts.copies));
     }
     findings.push(nodes(facts));
+    findings.extend(rows::finding(facts));
     let told: BTreeMap<&str, &Told> = facts
         .copies
         .nodes

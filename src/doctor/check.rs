@@ -42,6 +42,7 @@ checks! {
     CassandraMigrations = "cassandra-migrations", "The keyspace is there, its migrations are applied and those of this build";
     CassandraReplication = "cassandra-replication", "NetworkTopologyStrategy, and in each data centre as many nodes as copies";
     CassandraNodes = "cassandra-nodes", "Every node answers, asked from here";
+    CassandraRows = "cassandra-rows", "Every node that has copies was there before the keyspace, or has taken its rows from others since, or the keyspace was repaired";
     CassandraQuorum = "cassandra-quorum", "QUORUM is reached for every row with the nodes that are up, and with one less";
     CassandraDcLoss = "cassandra-dc-loss", "QUORUM is left for every row whichever data centre is lost: by the replication, and with the nodes that are up now";
     CassandraVersions = "cassandra-versions", "All nodes run one version";

@@ -105,6 +105,7 @@ mod tests {
             migrations: Ok(Vec::new()),
             shards: Ok(Some(shards)),
             drains: Ok(Drains::default()),
+            repaired: Ok(None),
             instances: Ok(instances.iter().map(|(name, at)| ((*name).to_owned(), Wall(*at))).collect()),
         }
     }

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -111,9 +111,14 @@ fn boot_us() -> i64 {
     time.tv_sec * 1_000_000 + time.tv_nsec / 1_000
 }
 
+/// From boot time to the system's wall time. That is asked of the C library, as all other clocks in the process are, so that
+/// whoever moves the clock of a program (`LD_PRELOAD`) moves this one too.
 fn system_offset_us() -> i64 {
-    let time = clock_gettime(ClockId::Realtime);
-    time.tv_sec * 1_000_000 + time.tv_nsec / 1_000 - boot_us()
+    let wall = match SystemTime::now().duration_since(UNIX_EPOCH) {
+        Ok(since) => i64::try_from(since.as_micros()).unwrap_or(i64::MAX),
+        Err(before) => -i64::try_from(before.duration().as_micros()).unwrap_or(i64::MAX),
+    };
+    wall.saturating_sub(boot_us())
 }
 
 #[cfg(test)]

@@ -81,6 +81,9 @@ enum Action {
         /// Another setting of server.properties or cassandra.yaml, until the next start; without a value it is left out
         #[arg(long, value_name = "KEY=VALUE")]
         set: Vec<setting::Setting>,
+        /// A wiped Cassandra node takes its own place and nothing from the others: rows are missing there, as `dueline doctor` has to see
+        #[arg(long)]
+        empty: bool,
     },
     /// SIGSTOP servers nine tenths of the time, for so long
     Slow {
@@ -142,7 +145,9 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         Action::Open { dcs } => reach(&cluster, &dcs, true)?,
         Action::Kill { names } => each(&cluster, &names, servers::kill)?,
         Action::Stop { names } => each(&cluster, &names, servers::stop)?,
-        Action::Start { names, set } => start(&cluster, &named(&names)?, &set)?,
+        Action::Start { names, set, empty } => {
+            start(&cluster, &named(&names)?, &servers::Otherwise { set: &set, empty })?;
+        }
         Action::Slow { names, for_ms } => {
             each(&cluster, &names, |state, name| servers::slow(state, name, Duration::from_millis(for_ms)))?;
         }
@@ -172,7 +177,7 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
             reach(&cluster, &dcs, true)?;
             let state = loaded(&cluster)?;
             let here = named(&words(&dcs))?.into_iter().filter(|name| !state.joins(name));
-            start(&cluster, &here.collect::<Vec<_>>(), &[])?;
+            start(&cluster, &here.collect::<Vec<_>>(), &servers::AS_PLANNED)?;
         }
         Action::Router(_) => {}
     }
@@ -213,7 +218,7 @@ fn up(cluster: &Cluster, wan: Wan, few: bool) -> Result<()> {
         None => make(cluster, wan, few)?,
     };
     let names = state.names();
-    if let Err(error) = servers::start(cluster, &mut state, &names, &[]) {
+    if let Err(error) = servers::start(cluster, &mut state, &names, &servers::AS_PLANNED) {
         if is_new {
             say::line("it could not be started whole: what was started is ended");
             clear(cluster, &state)?;
@@ -317,10 +322,10 @@ fn each(cluster: &Cluster, names: &[String], act: impl Fn(&State, &str) -> Resul
     })
 }
 
-fn start(cluster: &Cluster, names: &[String], set: &[setting::Setting]) -> Result<()> {
+fn start(cluster: &Cluster, names: &[String], otherwise: &servers::Otherwise<'_>) -> Result<()> {
     let _held = cluster.lock()?;
     let mut state = loaded(cluster)?;
-    servers::start(cluster, &mut state, names, set)
+    servers::start(cluster, &mut state, names, otherwise)
 }
 
 /// Those that have a small disk keep it.
@@ -331,7 +336,7 @@ fn confine(cluster: &Cluster, names: &[String]) -> Result<()> {
     }
     each(cluster, &large, servers::stop)?;
     each(cluster, &large, |_, name| disk::confine(cluster, name))?;
-    start(cluster, &large, &[])
+    start(cluster, &large, &servers::AS_PLANNED)
 }
 
 /// Those that may be slow already go on as they run. What is as fast as it is need not be started anew for it.
@@ -342,7 +347,7 @@ fn drag(cluster: &Cluster, names: &[String], ms: u32) -> Result<()> {
         each(cluster, &others, servers::stop)?;
         // It is slow from its start, or it would be started as others are.
         each(cluster, &others, |_, name| drag::set(cluster, name, 1))?;
-        start(cluster, &others, &[])?;
+        start(cluster, &others, &servers::AS_PLANNED)?;
     }
     let all = if ms > 0 { names } else { &slow[..] };
     all.iter().try_for_each(|name| drag::set(cluster, name, ms))

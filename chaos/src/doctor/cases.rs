@@ -132,6 +132,11 @@ fn servers() -> Vec<Case> {
             &[("warn", "cassandra-paxos"), ("warn", "cassandra-commitlog"), ("fail", "cassandra-guardrails")],
         ),
         Case {
+            name: "a node that lost its disk, started again with nothing",
+            fault: Fault::Empty("cassandra-4"),
+            expected: &[("fail", "cassandra-rows")],
+        },
+        Case {
             name: "dc2 lost whole",
             fault: Fault::Lost("dc2"),
             expected: &[

@@ -34,6 +34,8 @@ pub(super) enum Fault {
     Down(&'static [&'static str]),
     /// A server started again with other settings.
     Set(&'static str, &'static [&'static str]),
+    /// A node that lost its disk, back with nothing.
+    Empty(&'static str),
     /// A data centre lost.
     Lost(&'static str),
 }
@@ -95,6 +97,10 @@ pub(super) async fn make(patient: &Patient, fault: &Fault) -> Result<PathBuf> {
             let arguments: Vec<&str> = [*server].into_iter().chain(set).collect();
             act("start", &arguments).await?;
         }
+        Fault::Empty(server) => {
+            wipe(server).await?;
+            act("start", &[server, "--empty"]).await?;
+        }
         Fault::Lost(dc) => act("lose", &[dc]).await?,
     }
     Ok(patient.config.clone())
@@ -115,6 +121,10 @@ pub(super) async fn mend(patient: &Patient, fault: &Fault) -> Result<()> {
             act("stop", &[server]).await?;
             act("start", &[server]).await
         }
+        Fault::Empty(server) => {
+            wipe(server).await?;
+            act("start", &[server]).await
+        }
         Fault::Lost(dc) => act("heal", &[dc]).await,
     }
 }
@@ -132,6 +142,11 @@ pub(super) async fn store_shards(patient: &Patient) -> Result<()> {
 
 async fn act(verb: &str, arguments: &[&str]) -> Result<()> {
     cluster::act(&[&[verb], arguments].concat()).await
+}
+
+async fn wipe(server: &str) -> Result<()> {
+    act("kill", &[server]).await?;
+    act("wipe", &[server]).await
 }
 
 fn broken_prefix(patient: &Patient) -> String {

@@ -11,6 +11,8 @@ use crate::skew;
 
 /// What a program says that makes a mistake on purpose.
 const BROKEN: &str = "broken on purpose";
+/// What an instance says that saw its clock jump.
+const JUMPED: &str = "the system clock moved against boot time";
 
 impl Stage<'_> {
     /// The build that an instance is.
@@ -57,7 +59,7 @@ impl Stage<'_> {
     pub(crate) fn expect_planted(&self) -> Result<()> {
         let Some(plant) = &self.options.plant else { return Ok(()) };
         for name in self.names() {
-            let log = std::fs::read_to_string(self.site.file(&format!("{name}.log")))?;
+            let log = std::fs::read_to_string(self.log_file(&name))?;
             let told = log.contains(BROKEN) && log.contains(plant);
             ensure!(
                 told,
@@ -67,14 +69,19 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// What time it is for an instance, by its answers.
-    pub(crate) async fn clock_of(&self, name: &str) -> Result<i64> {
-        let url = format!("http://127.0.0.1:{}/livez", self.instance(name)?.port);
-        let answer = reqwest::get(&url).await.with_context(|| format!("{name} does not answer"))?;
-        let date = answer.headers().get(reqwest::header::DATE).and_then(|date| date.to_str().ok());
-        let date = date.with_context(|| format!("{name} does not say what time it is"))?;
-        let date = jiff::fmt::rfc2822::parse(date).with_context(|| format!("{name} says {date:?}"))?;
-        Ok(date.timestamp().as_millisecond())
+    /// How much an instance has logged, in bytes.
+    pub(crate) fn logged(&self, name: &str) -> Result<usize> {
+        Ok(usize::try_from(std::fs::metadata(self.log_file(name)).with_context(|| name.to_owned())?.len())?)
+    }
+
+    /// How far an instance says that its clock moved, in milliseconds, each time that it saw that; of what it has logged since.
+    pub(crate) fn jumps_since(&self, name: &str, logged: usize) -> Result<Vec<i64>> {
+        let log = std::fs::read(self.log_file(name)).with_context(|| name.to_owned())?;
+        Ok(jumps(&String::from_utf8_lossy(log.get(logged..).unwrap_or_default())))
+    }
+
+    fn log_file(&self, name: &str) -> PathBuf {
+        self.site.file(&format!("{name}.log"))
     }
 
     fn clock_file(&self, name: &str) -> PathBuf {
@@ -84,5 +91,23 @@ impl Stage<'_> {
     /// Moves the wall clock of an instance; it is noticed within a second.
     pub(crate) fn set_clock(&self, name: &str, by_ms: i64) -> Result<()> {
         skew::set(&self.clock_file(name), by_ms)
+    }
+}
+
+fn jumps(log: &str) -> Vec<i64> {
+    let told = log.lines().filter(|line| line.contains(JUMPED));
+    told.filter_map(|line| line.split_once("step_ms=")?.1.split_whitespace().next()?.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::jumps;
+
+    #[test]
+    fn jumps_are_read_from_what_an_instance_logs() {
+        let log = "2026-11-25T20:30:15Z  INFO dueline::runtime: shards revoked shards=2\n\
+            2026-11-25T19:30:52Z  WARN dueline::runtime::clock: the system clock moved against boot time: leases are \
+            verified anew step_ms=-3599999\n";
+        assert_eq!(jumps(log), [-3_599_999]);
     }
 }

@@ -5,6 +5,8 @@ use uuid::Uuid;
 use crate::doctor::Level;
 use crate::doctor::kafka::tests::wanted;
 use crate::doctor::quorum::tests::copies;
+use crate::model::Wall;
+use crate::store::cassandra::facts::Origin;
 use crate::store::cassandra::migrate::MigrationStatus;
 
 use super::*;
@@ -28,15 +30,17 @@ fn with_factors(factors: &[(&str, usize)]) -> Facts {
         schema: Uuid::from_u128(1),
         clock_offset_ms: 3,
         settings: Ok(settings),
+        origin: Ok(Some(Origin { begun: Wall(1), was_given: false })),
     };
     Facts {
         replication: Some(replication),
         copies: copies(&SPREAD_OUT, factors),
         told: vec![Ok(told); 5],
-        migrations: Ok(vec![migration(State::Applied { at: crate::model::Wall(1), by: "i".to_owned() })]),
+        migrations: Ok(vec![migration(State::Applied { at: Wall(1), by: "i".to_owned() })]),
         shards: Ok(Some(2)),
         instances: Ok(Vec::new()),
         drains: Ok(crate::model::Drains::default()),
+        repaired: Ok(None),
     }
 }
 
@@ -184,4 +188,33 @@ fn settings_that_are_not_told_are_not_guessed() {
         (Level::Warn, Check::CassandraGuardrails),
     ];
     check(true, &facts, &unknown);
+}
+
+/// One node that began later than the keyspace, and what is noted of it.
+fn with_origin(node: usize, origin: Result<Option<Origin>, String>) -> Facts {
+    let mut facts = whole();
+    facts.told[node].as_mut().expect("it answers").origin = origin;
+    facts
+}
+
+#[test]
+fn a_node_that_began_with_nothing_has_to_have_taken_its_rows() {
+    let later = |was_given| Ok(Some(Origin { begun: Wall(5), was_given }));
+    check(true, &with_origin(4, later(true)), &[]);
+    check(true, &with_origin(4, later(false)), &[(Level::Fail, Check::CassandraRows)]);
+    let repaired = |at| Facts { repaired: Ok(Some(Wall(at))), ..with_origin(4, later(false)) };
+    check(true, &repaired(4), &[(Level::Fail, Check::CassandraRows)]);
+    check(true, &repaired(5), &[]);
+    let hidden = Facts { repaired: Err("no right".to_owned()), ..with_origin(4, later(false)) };
+    check(true, &hidden, &[(Level::Fail, Check::CassandraRows)]);
+    // One that does not tell, keeps no notes, does not answer, or has no copies.
+    check(true, &with_origin(4, Err("no right".to_owned())), &[(Level::Warn, Check::CassandraRows)]);
+    check(true, &with_origin(4, Ok(None)), &[]);
+    let mut facts = with_origin(4, later(false));
+    facts.replication.as_mut().expect("a keyspace").factors.remove("dc3");
+    assert!(
+        findings(&wanted(), &facts)
+            .iter()
+            .all(|one| one.check != Check::CassandraRows || one.level == Level::Ok)
+    );
 }

@@ -2,6 +2,8 @@
 //!
 //! Wants no right besides SELECT on the keyspace; where a node hides its settings, that is said in their place.
 
+mod origin;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -26,6 +28,7 @@ use super::{Options, errors};
 use crate::model::{Drains, Wall};
 use crate::store::Error;
 use crate::wire::row as codec;
+pub use origin::{Origin, keyspace_made};
 
 /// Longest time that one node may take for one answer.
 const NODE_TIMEOUT: Duration = Duration::from_secs(4);
@@ -65,6 +68,8 @@ pub struct Told {
     pub clock_offset_ms: i64,
     /// Its settings by name; why not, when it does not tell.
     pub settings: Result<BTreeMap<String, String>, String>,
+    /// How it came to its rows; `None` where no notes are kept; why not, when it does not tell.
+    pub origin: Result<Option<Origin>, String>,
 }
 
 /// What the nodes say, and what is stored about the installation.
@@ -84,6 +89,8 @@ pub struct Facts {
     pub instances: Result<Vec<(String, Wall)>, String>,
     /// What is drained.
     pub drains: Result<Drains, String>,
+    /// When the last repair of the keyspace began that ended well.
+    pub repaired: Result<Option<Wall>, String>,
 }
 
 /// Asks.
@@ -96,13 +103,14 @@ pub async fn read(options: &Options) -> Result<Facts, Error> {
     let session = session::connect(options, &Profiles::new(options), &[keyspace]).await?;
     let state = session.get_cluster_state();
     let nodes = state.get_nodes_info();
-    let told = join_all(nodes.iter().map(|node| ask_node(&session, node)));
-    let (told, migrations, shards, instances, drains) = tokio::join!(
+    let told = join_all(nodes.iter().map(|node| ask_node(&session, node, keyspace)));
+    let (told, migrations, shards, instances, drains, repaired) = tokio::join!(
         told,
         migrate::applied(&session, keyspace),
         shards(&session, keyspace),
         instances(&session, keyspace),
-        drains(&session, keyspace)
+        drains(&session, keyspace),
+        origin::repaired(&session, keyspace)
     );
     let known = state.get_keyspace(keyspace).is_some();
     let replication = if known { Some(replication::read(&session, keyspace)?) } else { None };
@@ -119,6 +127,7 @@ pub async fn read(options: &Options) -> Result<Facts, Error> {
         shards: shards.map_err(text),
         instances: instances.map_err(text),
         drains: drains.map_err(text),
+        repaired: repaired.map_err(text),
     })
 }
 
@@ -161,7 +170,11 @@ fn copies_in(session: &Session, state: &ClusterState, keyspace: &str) -> Copies 
     copies
 }
 
-async fn ask_node(session: &Session, node: &std::sync::Arc<DriverNode>) -> Result<Told, Error> {
+async fn ask_node(
+    session: &Session,
+    node: &std::sync::Arc<DriverNode>,
+    keyspace: &str,
+) -> Result<Told, Error> {
     let target = SingleTargetLoadBalancingPolicy::new(NodeIdentifier::Node(node.clone()), None);
     let profile = ExecutionProfile::builder()
         .consistency(Consistency::One)
@@ -170,32 +183,33 @@ async fn ask_node(session: &Session, node: &std::sync::Arc<DriverNode>) -> Resul
         .load_balancing_policy(target)
         .build()
         .into_handle();
-    let ask = |text: &str| {
+    let ask = |text: String| {
         let mut statement = Statement::new(text);
         statement.set_execution_profile_handle(Some(profile.clone()));
         query(session, statement)
     };
+    const WHO: &str = "SELECT release_version, schema_version, toUnixTimestamp(now()) FROM system.local";
     let mut quickest: Option<(i64, Told)> = None;
     for _ in 0..CLOCK_TRIES {
         let before = now_ms();
-        let page =
-            ask("SELECT release_version, schema_version, toUnixTimestamp(now()) FROM system.local").await?;
+        let page = ask(WHO.to_owned()).await?;
         let after = now_ms();
         let (version, schema, node_ms) = rows::<(String, Uuid, i64)>("system.local", &page)?
             .pop()
             .ok_or_else(|| Error::Corrupt("system.local is empty".into()))?;
         let clock_offset_ms = (before + after) / 2 - node_ms;
-        let told = Told { version, schema, clock_offset_ms, settings: Ok(BTreeMap::new()) };
+        let told = Told { version, schema, clock_offset_ms, settings: Ok(BTreeMap::new()), origin: Ok(None) };
         if quickest.as_ref().is_none_or(|(took, _)| after - before < *took) {
             quickest = Some((after - before, told));
         }
     }
     let (_, mut told) = quickest.ok_or_else(|| Error::Corrupt("a node that was not asked".into()))?;
-    let settings = ask("SELECT name, value FROM system_views.settings").await;
+    let settings = ask("SELECT name, value FROM system_views.settings".to_owned()).await;
     told.settings = settings
         .and_then(|page| rows::<(String, Option<String>)>("system_views.settings", &page))
         .map(|pairs| pairs.into_iter().filter_map(|(name, value)| Some((name, value?))).collect())
         .map_err(|error| error.to_string());
+    told.origin = origin::ask(keyspace, ask).await.map_err(|error| error.to_string());
     Ok(told)
 }
 
@@ -212,26 +226,39 @@ async fn instances(session: &Session, keyspace: &str) -> Result<Vec<(String, Wal
     Ok(found.into_iter().map(|(name, seen_at)| (name, Wall(seen_at.0))).collect())
 }
 
-/// Of all that people ever changed, which no statement can tell apart: page by page.
+/// Of all that people ever changed, which no statement can tell apart.
 async fn drains(session: &Session, keyspace: &str) -> Result<Drains, Error> {
-    let mut statement =
-        Statement::new(format!("SELECT number, id, data FROM {keyspace}.operation WHERE part = 0"));
-    statement.set_is_idempotent(true);
+    let text = format!("SELECT number, id, data FROM {keyspace}.operation WHERE part = 0");
     let mut drains = Drains::default();
+    pages(session, Statement::new(text), |page| {
+        for (number, id, data) in rows::<(i64, Uuid, &str)>("operation", page)? {
+            drains.apply(&codec::decode_operation(number as u64, id.as_u128(), data.as_bytes()));
+        }
+        Ok(())
+    })
+    .await?;
+    Ok(drains)
+}
+
+/// Reads an answer of any length, page by page.
+async fn pages(
+    session: &Session,
+    mut statement: Statement,
+    mut each: impl FnMut(&QueryRowsResult) -> Result<(), Error>,
+) -> Result<(), Error> {
+    statement.set_is_idempotent(true);
     let mut next = Some(PagingState::start());
     while let Some(state) = next {
         let answer = session.query_single_page(statement.clone(), (), state).await;
         let (page, following) = answer.map_err(|error| errors::of_request(&error))?;
         let page = page.into_rows_result().map_err(|error| Error::Corrupt(error.to_string()))?;
-        for (number, id, data) in rows::<(i64, Uuid, &str)>("operation", &page)? {
-            drains.apply(&codec::decode_operation(number as u64, id.as_u128(), data.as_bytes()));
-        }
+        each(&page)?;
         next = match following {
             PagingStateResponse::HasMorePages { state } => Some(state),
             PagingStateResponse::NoMorePages => None,
         };
     }
-    Ok(drains)
+    Ok(())
 }
 
 async fn query(session: &Session, mut statement: Statement) -> Result<QueryRowsResult, Error> {

@@ -15,6 +15,7 @@ async fn the_rights_of_the_manifests_suffice_and_no_more_are_held() {
             "all rights that are needed on topics are held",
             "all rights that are needed on group dueline are held",
             "keyspace dueline: all migrations are applied",
+            "1 node(s) were there before the keyspace",
         ]);
         let started = secured.start("first", &instance);
         started.until_ready().await;

@@ -167,6 +167,8 @@ fn the_rights_and_roles_are_those_of_the_manifests() {
         "GRANT SELECT ON KEYSPACE dueline",
         "GRANT MODIFY ON KEYSPACE dueline",
         "GRANT SELECT ON TABLE system_views.settings",
+        "GRANT SELECT ON TABLE system.available_ranges_v2",
+        "GRANT SELECT ON TABLE system_distributed.parent_repair_history",
     ];
     assert_eq!(rights, wanted, "{instance:?}");
 }

@@ -23,6 +23,8 @@ const STOP_GRACE: Duration = Duration::from_secs(60);
 const LOG_TAIL_LINES: usize = 20;
 /// A node with this starts as the replacement of the one at that address, which may be its own.
 const REPLACE: &str = "-Dcassandra.replace_address_first_boot";
+/// With this it may do so although it takes no rows from others.
+const UNSAFELY: &str = "-Dcassandra.allow_unsafe_replace=true";
 /// A node that joins others has to have heard of them within this; a ring that is made at once is ready sooner.
 const HEAR_OTHERS: &str = "-Dcassandra.ring_delay_ms=10000";
 /// Copies of a topic: one in each data centre, as brokers are placed by rack. Two of them must have a record.
@@ -33,8 +35,25 @@ const SESSION_MS: u32 = 6_000;
 /// How a slow server spends its time, in milliseconds: it stands still, then runs.
 const SLOW_MS: (u64, u64) = (450, 50);
 
-/// Starts those that do not run, with settings that are other than planned, and waits until all of them answer.
-pub(super) fn start(cluster: &Cluster, state: &mut State, names: &[String], set: &[Setting]) -> Result<()> {
+/// How servers start, where that is not as planned.
+#[derive(Debug)]
+pub(super) struct Otherwise<'a> {
+    /// Settings until the next start.
+    pub(super) set: &'a [Setting],
+    /// Whether a node that was wiped takes nothing from the others.
+    pub(super) empty: bool,
+}
+
+/// As planned.
+pub(super) const AS_PLANNED: Otherwise<'static> = Otherwise { set: &[], empty: false };
+
+/// Starts those that do not run, and waits until all of them answer.
+pub(super) fn start(
+    cluster: &Cluster,
+    state: &mut State,
+    names: &[String],
+    otherwise: &Otherwise<'_>,
+) -> Result<()> {
     let mut absent: Vec<&String> = names.iter().filter(|name| state.running(name).is_none()).collect();
     // Those that others ask first come first.
     absent.sort_by_key(|name| needs_seed(name));
@@ -46,8 +65,8 @@ pub(super) fn start(cluster: &Cluster, state: &mut State, names: &[String], set:
     for (name, site) in absent.iter().zip(&sites) {
         let (file, between) =
             if plan::is_kafka(name) { ("server.properties", "=") } else { ("cassandra.yaml", ": ") };
-        setting::change(&site.dir.join("conf").join(file), between, set)?;
-        if is_replaced(cluster, name) || state.joins(name) && !plan::is_kafka(name) {
+        setting::change(&site.dir.join("conf").join(file), between, otherwise.set)?;
+        if is_replaced(cluster, name) && !otherwise.empty || state.joins(name) && !plan::is_kafka(name) {
             // It takes its data from the others; those that start together with nothing have nobody to take it from.
             let joins: Setting = "auto_bootstrap=true".parse().map_err(anyhow::Error::msg)?;
             setting::change(&site.dir.join("conf").join(file), between, &[joins])?;
@@ -62,7 +81,10 @@ pub(super) fn start(cluster: &Cluster, state: &mut State, names: &[String], set:
         let marker = format!("-Ddueline.cluster.run={}", site.dir.display());
         let joins = state.joins(name) && !plan::is_kafka(name);
         let launch = match (is_replaced(cluster, name), joins) {
-            (true, _) => launch.option(format!("{REPLACE}={}", plan::address(name).ip())),
+            (true, _) => {
+                let launch = launch.option(format!("{REPLACE}={}", plan::address(name).ip()));
+                if otherwise.empty { launch.option(UNSAFELY.to_owned()) } else { launch }
+            }
             (false, true) => launch.option(HEAR_OTHERS.to_owned()),
             (false, false) => launch,
         };

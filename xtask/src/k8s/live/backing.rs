@@ -111,6 +111,8 @@ impl Backing {
             "GRANT SELECT ON KEYSPACE dueline TO dueline".to_owned(),
             "GRANT MODIFY ON KEYSPACE dueline TO dueline".to_owned(),
             "GRANT SELECT ON TABLE system_views.settings TO dueline".to_owned(),
+            "GRANT SELECT ON TABLE system.available_ranges_v2 TO dueline".to_owned(),
+            "GRANT SELECT ON TABLE system_distributed.parent_repair_history TO dueline".to_owned(),
         ])
     }
 
