@@ -10,6 +10,7 @@
 //! task. Handlers run in tasks of their own, so that a slow or panicking one harms no shard.
 
 mod actor;
+mod alarm;
 pub(crate) mod batch;
 pub mod clock;
 mod due_soon;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures::future::{BoxFuture, OptionFuture};
 use futures::stream::{FuturesUnordered, StreamExt};
@@ -11,10 +11,11 @@ use tokio::task::AbortHandle;
 
 use crate::engine::{Engine, Input, Options};
 use crate::log::Record;
-use crate::model::{Boot, HandlerName, Outcome, Shard, Wall};
+use crate::model::{Boot, HandlerName, Now, Outcome, Shard, Wall};
 use crate::telemetry::otlp::Attempt;
 
-use super::Shared;
+use super::alarm::Alarm;
+use super::{Clock, Shared};
 
 /// What an actor is told from outside.
 pub(crate) enum Command {
@@ -61,6 +62,9 @@ pub(super) struct Actor {
     pub(super) records: BTreeMap<u64, Record>,
     /// Jumps of the clock that the engine knows of.
     clock_jumps: u64,
+    /// What the engine was told last of what time it is.
+    seen: Now,
+    alarm: Alarm,
 }
 
 type Fetched = (u64, Result<Vec<Record>, crate::log::Error>);
@@ -75,7 +79,7 @@ impl Actor {
         inbox: mpsc::UnboundedReceiver<Command>,
     ) -> Actor {
         let (ended, ends) = mpsc::unbounded_channel();
-        let clock_jumps = shared.clock.jumps();
+        let (clock_jumps, seen) = (shared.clock.jumps(), shared.clock.now());
         Actor {
             shared,
             shard: options.shard,
@@ -89,6 +93,8 @@ impl Actor {
             unpersisted: VecDeque::new(),
             records: BTreeMap::new(),
             clock_jumps,
+            seen,
+            alarm: Alarm::default(),
         }
     }
 
@@ -109,7 +115,7 @@ impl Actor {
                     self.fetch = None;
                     self.fetched(ticket, fetched);
                 }
-                () = until(&self.shared.clock, timeout) => self.tell(Input::Tick),
+                () = until(&mut self.alarm, &self.shared.clock, self.seen, timeout) => self.tell(Input::Tick),
             }
             self.drain();
             self.note_persisted();
@@ -122,6 +128,7 @@ impl Actor {
         if self.engine.is_released() {
             self.records.clear();
             self.unpersisted.clear();
+            self.alarm = Alarm::default();
         }
     }
 
@@ -160,6 +167,7 @@ impl Actor {
             self.calls.remove(seq);
         }
         let now = self.shared.clock.now();
+        self.seen = now;
         let jumps = self.shared.clock.jumps();
         if jumps != std::mem::replace(&mut self.clock_jumps, jumps) && !self.shared.options.sole_owner {
             self.engine.handle(now, Input::ClockJumped);
@@ -178,14 +186,9 @@ impl Actor {
     }
 }
 
-async fn until(clock: &super::Clock, at: Option<Boot>) {
+async fn until(alarm: &mut Alarm, clock: &Clock, seen: Now, at: Option<Boot>) {
     match at {
         None => std::future::pending().await,
-        Some(at) => {
-            let left = at.ms_since(clock.now().boot);
-            if left > 0 {
-                tokio::time::sleep(Duration::from_millis(left)).await;
-            }
-        }
+        Some(at) => alarm.until(clock.instant_us(seen, at), Clock::boot_us()).await,
     }
 }

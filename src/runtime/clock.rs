@@ -56,7 +56,10 @@ impl Clock {
         }
         // Counted before the new offset is seen: whoever sees that knows of the jump. Two who count it do no harm.
         self.jumps.count.fetch_add(1, Ordering::AcqRel);
-        if self.jumps.seen_us.swap(offset_us, Ordering::AcqRel) != offset_us {
+        // Who loses against another that saw it too says nothing; against drift, it is seen again by the next one.
+        let exchange =
+            self.jumps.seen_us.compare_exchange(seen_us, offset_us, Ordering::AcqRel, Ordering::Acquire);
+        if exchange.is_ok() {
             tracing::warn!(
                 step_ms = (offset_us - seen_us) / 1_000,
                 "the system clock moved against boot time: leases are verified anew"
@@ -81,8 +84,28 @@ impl Clock {
     pub fn now(&self) -> Now {
         let boot_us = boot_us();
         self.look_for_jump(system_offset_us());
+        self.at_us(boot_us)
+    }
+
+    fn at_us(&self, boot_us: i64) -> Now {
         let wall_us = boot_us + self.offset_us.load(Ordering::Relaxed);
         Now { wall: Wall(wall_us.div_euclid(1_000)), boot: Boot(u64::try_from(boot_us / 1_000).unwrap_or(0)) }
+    }
+
+    /// Boot time in microseconds.
+    pub(super) fn boot_us() -> i64 {
+        boot_us()
+    }
+
+    /// The boot time, in microseconds, at which what is due at `at` for who saw the clocks at `seen` is due by the wall clock: both
+    /// are told in whole milliseconds, which do not begin together. What is due by boot time may be a millisecond later still.
+    pub(super) fn instant_us(&self, seen: Now, at: Boot) -> i64 {
+        let wait_ms = i64::try_from(at.ms_since(seen.boot)).unwrap_or(i64::MAX);
+        seen.wall
+            .plus_ms(wait_ms)
+            .0
+            .saturating_mul(1_000)
+            .saturating_sub(self.offset_us.load(Ordering::Relaxed))
     }
 
     /// Wall time in microseconds since the Unix epoch, for lateness.
@@ -151,6 +174,21 @@ mod tests {
             clock.look_for_jump(offset_us + stop * STEP_US * 6 / 10);
         }
         assert_eq!(clock.jumps(), 1, "1.2 seconds after two of them");
+    }
+
+    #[test]
+    fn what_is_due_is_due_at_the_beginning_of_its_millisecond() {
+        for offset_us in [1_000_250, 999_999, 1_000_000, 1_000_900] {
+            let clock = Clock::at(system_offset_us() / 1_000 * 1_000 + offset_us);
+            let seen = clock.now();
+            for wait_ms in [1_u32, 20] {
+                let at = seen.boot.plus_ms(wait_ms.into());
+                let at_us = clock.instant_us(seen, at);
+                let due = seen.wall.plus_ms(wait_ms.into());
+                assert_eq!((clock.at_us(at_us).wall, clock.at_us(at_us - 1).wall), (due, due.plus_ms(-1)));
+                assert!(at.ms_since(clock.at_us(at_us).boot) <= 1);
+            }
+        }
     }
 
     #[test]
