@@ -81,7 +81,7 @@ pub(crate) async fn all(stage: &mut Stage<'_>, plan: &Plan, ledger: &Path, done:
             Step::Change { name, to, .. } => versions::change(stage, name, *to).await?,
             Step::SlowDisk { name, ms, for_ms, .. } => ways::slow_disk(stage, name, *ms, *for_ms).await?,
             Step::FillDisk { name, for_ms, .. } => ways::fill_disk(stage, name, *for_ms).await?,
-            Step::WipeNode { name, for_ms, .. } => ways::wipe_node(stage, name, *for_ms).await?,
+            Step::WipeServer { name, for_ms, .. } => ways::wipe(stage, name, *for_ms).await?,
             Step::MoveOffsets { to, .. } => ways::move_offsets(stage, *to).await?,
             Step::RenewTopic { stopped, .. } => ways::renew_topic(stage, *stopped).await?,
             Step::Handlers { mood, for_ms, .. } => ways::handlers(stage, *mood, *for_ms).await,

@@ -178,8 +178,8 @@ pub(crate) enum Step {
         for_ms: i64,
         rest_ms: i64,
     },
-    /// A node is killed, its data removed, and started as its own replacement.
-    WipeNode {
+    /// A server is killed, its data removed, and started in its own place; it takes its data from the others.
+    WipeServer {
         name: String,
         for_ms: i64,
         rest_ms: i64,
@@ -260,7 +260,7 @@ impl Step {
             | Step::Wire { rest_ms, .. }
             | Step::FillDisk { rest_ms, .. }
             | Step::SlowDisk { rest_ms, .. }
-            | Step::WipeNode { rest_ms, .. }
+            | Step::WipeServer { rest_ms, .. }
             | Step::MoveOffsets { rest_ms, .. }
             | Step::RenewTopic { rest_ms, .. }
             | Step::Handlers { rest_ms, .. }
@@ -304,7 +304,7 @@ impl fmt::Display for Step {
             Step::SlowDisk { name, ms, for_ms, .. } => {
                 write!(f, "each write of {name} to its disk takes {ms} ms longer for {:.1} s", s(for_ms))
             }
-            Step::WipeNode { name, for_ms, .. } => {
+            Step::WipeServer { name, for_ms, .. } => {
                 write!(f, "kill {name}, remove its data, start it in its own place after {:.1} s", s(for_ms))
             }
             Step::MoveOffsets { to, .. } => {

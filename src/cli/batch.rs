@@ -170,11 +170,7 @@ async fn list(client: &Client, format: Format) -> anyhow::Result<()> {
             break;
         }
     }
-    many(format, &batches, line_of_batch)?;
-    if batches.is_empty() && format == Format::Text {
-        eprintln!("no batches");
-    }
-    Ok(())
+    many(format, &batches, "no batches", line_of_batch)
 }
 
 async fn changed(client: &Client, format: Format, change: Change, verb: &str) -> anyhow::Result<()> {

@@ -96,7 +96,7 @@ impl Client {
         let value: Value = serde_json::from_str(&text).unwrap_or_default();
         let detail =
             value["detail"].as_str().map_or_else(|| format!("the server answered {status}"), str::to_owned);
-        Err(exit_of(status).with(detail))
+        Err(exit_of(status).with(named_as_flag(detail)))
     }
 
     fn unreachable(&self, error: &reqwest::Error) -> anyhow::Error {
@@ -113,6 +113,25 @@ impl Client {
         exit.with(format!(
             "{server} does not answer ({why}): start one with `dueline dev`, or name another with --server"
         ))
+    }
+}
+
+/// What a body is refused for begins with the pointer of a field, which people gave as a flag.
+fn named_as_flag(detail: String) -> String {
+    let Some((pointer, rest)) = detail.strip_prefix('/').and_then(|detail| detail.split_once(' ')) else {
+        return detail;
+    };
+    let (field, inner) = pointer
+        .split_once('/')
+        .map_or((pointer, String::new()), |(field, inner)| (field, format!(" /{inner}")));
+    match field {
+        // Verbs about a task take these without a flag.
+        "queue" | "id" => detail,
+        "labels" => format!("--label{inner} {rest}"),
+        _ if field.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_') => {
+            format!("--{}{inner} {rest}", field.replace('_', "-"))
+        }
+        _ => detail,
     }
 }
 
@@ -169,4 +188,20 @@ pub(super) fn segment(name: &str) -> anyhow::Result<String> {
         return Err(Exit::Usage.with(text));
     }
     Ok(crate::wire::row::percent_encode(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::named_as_flag;
+
+    #[test]
+    fn a_field_that_is_refused_is_named_as_the_flag_it_came_from() {
+        let told = |detail: &str| named_as_flag(detail.to_owned());
+        assert_eq!(told("/due_at is no time."), "--due-at is no time.");
+        assert_eq!(told("/retry/max is long."), "--retry /max is long.");
+        assert_eq!(told("/labels/a is no text."), "--label /a is no text.");
+        for other in ["/id is empty.", "/v1/tasks is gone", "No task /a of b.", "/", ""] {
+            assert_eq!(told(other), other);
+        }
+    }
 }

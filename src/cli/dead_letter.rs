@@ -195,10 +195,8 @@ async fn list(client: &Client, format: Format, wanted: List) -> anyhow::Result<(
             break;
         }
     }
-    many(format, &found, line)?;
-    if found.is_empty() && format == Format::Text {
-        eprintln!("no dead letters");
-    } else if !pages.is_over {
+    many(format, &found, "no dead letters", line)?;
+    if !pages.is_over {
         eprintln!("there are more: --all lists them");
     }
     Ok(())

@@ -18,13 +18,12 @@ pub(super) struct Args {
     data: PathBuf,
     /// Where the HTTP interface listens. Default: 127.0.0.1:7420.
     #[arg(long, value_name = "ADDR")]
-    listen: Option<SocketAddr>,
+    listen: Option<String>,
 }
 
 pub(super) async fn run(global: &Global, args: Args) -> anyhow::Result<()> {
-    let listen = args.listen.map(|listen| listen.to_string());
     let flag = |value| Flag { flag: "--listen", key: "http.listen", value };
-    let sources = super::config::sources(global, listen.into_iter().map(flag).collect())?;
+    let sources = super::config::sources(global, args.listen.into_iter().map(flag).collect())?;
     let (mut config, ignored) =
         load_dev(sources, &args.data).map_err(|problems| Exit::Usage.with(problems.to_string()))?;
     crate::telemetry::init(&config.log)?;

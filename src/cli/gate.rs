@@ -85,7 +85,8 @@ pub(super) async fn run(global: &Global, verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::List => {
             let found = client.get("/v1/gates", &[]).await?;
-            many(format, found["gates"].as_array().map_or(&[][..], Vec::as_slice), line_of_gate)
+            let gates = found["gates"].as_array().map_or(&[][..], Vec::as_slice);
+            many(format, gates, "no gates", line_of_gate)
         }
         Verb::Set(set) => {
             let mut body = set.target.body()?;
@@ -115,7 +116,7 @@ pub(super) async fn run(global: &Global, verb: Verb) -> anyhow::Result<()> {
                     break;
                 }
             }
-            many(format, &operations, line_of_operation)
+            many(format, &operations, "no operations", line_of_operation)
         }
     }
 }

@@ -63,7 +63,7 @@ pub(super) async fn run(global: &Global, verb: Verb) -> anyhow::Result<()> {
             for drain in unseen(&found) {
                 eprint!("nobody seen in what is drained: {}", line_of_drain(drain));
             }
-            many(global.output, entries(&found["instances"]), line_of_instance)
+            many(global.output, entries(&found["instances"]), "no instances", line_of_instance)
         }
         Verb::Drain(drain) => drained(global, &client, drain).await,
         Verb::Undrain(place) => {

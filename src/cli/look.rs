@@ -95,7 +95,8 @@ pub(super) async fn queue(global: &Global, verb: Queue) -> anyhow::Result<()> {
                 }
             }
             tell_missing(&missing);
-            many(global.output, &queues, line_of_queue)
+            let none = if only.is_some() { "no queue is blocked" } else { "no queue has ready tasks" };
+            many(global.output, &queues, none, line_of_queue)
         }
         Queue::Explain { queue } => {
             let path = format!("/v1/queues/{}/explain", segment(&queue)?);
@@ -199,7 +200,7 @@ pub(super) async fn handler(global: &Global, verb: Handler) -> anyhow::Result<()
         tell_missing(found["missing"].as_array().map_or(&[][..], Vec::as_slice));
         return one(global.output, &found, handler_explained);
     }
-    list(global, "handlers", |one| {
+    list(global, ("handlers", "handlers"), |one| {
         let text = |name: &str| one[name].as_str().unwrap_or("-").to_owned();
         let mut line = format!(
             "{}  {}  concurrency {}  timeout {} ms",
@@ -229,7 +230,7 @@ pub(super) async fn handler(global: &Global, verb: Handler) -> anyhow::Result<()
 }
 
 pub(super) async fn rejected(global: &Global, _verb: Rejected) -> anyhow::Result<()> {
-    list(global, "rejected", |one| {
+    list(global, ("rejected", "rejected records"), |one| {
         let text = |name: &str| one[name].as_str().unwrap_or("-").to_owned();
         format!("{}/{}  {}  {}\n", one["partition"], one["offset"], text("reason"), text("detail"))
     })
@@ -239,10 +240,11 @@ pub(super) async fn rejected(global: &Global, _verb: Rejected) -> anyhow::Result
 /// Writes the entries that `/v1/NAME` has under that name.
 pub(super) async fn list(
     global: &Global,
-    name: &str,
+    (name, none): (&str, &str),
     words: impl Fn(&Value) -> String,
 ) -> anyhow::Result<()> {
     let found = Client::new(global)?.get(&format!("/v1/{name}"), &[]).await?;
     tell_missing(found["missing"].as_array().map_or(&[][..], Vec::as_slice));
-    many(global.output, found[name].as_array().map_or(&[][..], Vec::as_slice), words)
+    let values = found[name].as_array().map_or(&[][..], Vec::as_slice);
+    many(global.output, values, &format!("no {none}"), words)
 }

@@ -47,7 +47,7 @@ pub(super) struct Reset {
 
 pub(super) async fn run(global: &Global, verb: Verb) -> anyhow::Result<()> {
     match verb {
-        Verb::List => list(global, "shards", line_of_shard).await,
+        Verb::List => list(global, ("shards", "shards"), line_of_shard).await,
         Verb::Reset(wanted) => reset(global, wanted).await,
     }
 }

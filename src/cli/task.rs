@@ -58,14 +58,15 @@ pub(super) struct Cancel {
 
 /// What to move, and where to.
 #[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("when").required(true).args(["due_at", "delay"]))]
 pub(super) struct Reschedule {
     #[command(flatten)]
     task: Named,
-    /// The new due time, RFC 3339.
-    #[arg(long, conflicts_with = "delay", required_unless_present = "delay")]
+    /// The new due time: 2026-11-21T10:00:00Z.
+    #[arg(long, value_name = "TIME")]
     due_at: Option<String>,
-    /// The new due time, from now.
-    #[arg(long)]
+    /// The new due time, from now: 10s, 1h30m, PT10M.
+    #[arg(long, value_name = "DURATION")]
     delay: Option<String>,
     /// Why.
     #[arg(long)]
@@ -117,9 +118,18 @@ pub(super) fn one(format: Format, value: &Value, words: impl Fn(&Value) -> Strin
     }
 }
 
-/// Writes values, one a line in words and as JSON lines.
-pub(super) fn many(format: Format, values: &[Value], words: impl Fn(&Value) -> String) -> anyhow::Result<()> {
+/// Writes values, one a line in words and as JSON lines. Where there are none, people are told `none`.
+pub(super) fn many(
+    format: Format,
+    values: &[Value],
+    none: &str,
+    words: impl Fn(&Value) -> String,
+) -> anyhow::Result<()> {
     match format {
+        Format::Text if values.is_empty() => {
+            eprintln!("{none}");
+            Ok(())
+        }
         Format::Text => output::text(&values.iter().map(words).collect::<String>()),
         format => output::json_each(format, values),
     }

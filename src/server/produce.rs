@@ -234,7 +234,7 @@ pub(super) async fn answer(app: &App, sent: Sent, until: Option<Instant>) -> Ans
         Decision::TooLate => return Err(too_late(app, &sent.key).await),
         Decision::NotDead => return Err(other_state(app, &sent.key, "not_dead").await),
         Decision::NotRunning => return Err(other_state(app, &sent.key, "not_running").await),
-        Decision::Unknown => return Err(unknown(&sent.key)),
+        Decision::Unknown => return Err(unknown(&sent.key, &row.verb)),
         Decision::Conflict => {
             let detail = "Another task of this id is unfinished, and on_conflict is reject.";
             return Err(Problem::new(StatusCode::CONFLICT, "conflict", detail));
@@ -296,9 +296,14 @@ fn why_too_late(state: &str) -> &'static str {
     }
 }
 
-fn unknown(key: &TaskKey) -> Problem {
-    let detail =
-        format!("No task {} of queue {} is known; a cancel is remembered for an hour.", key.id, key.queue);
+fn unknown(key: &TaskKey, verb: &str) -> Problem {
+    let further = match verb {
+        "cancel" => {
+            "; the cancel is remembered for an hour, and holds for an event of before it that comes late"
+        }
+        _ => "",
+    };
+    let detail = format!("No task {} of queue {} is known{further}.", key.id, key.queue);
     Problem::not_found("unknown_task", detail)
 }
 

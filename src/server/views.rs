@@ -133,7 +133,7 @@ pub(super) struct AttemptView {
     pub(super) started_at: String,
     /// When it ends at the latest.
     pub(super) deadline: String,
-    /// How it ended, when that is known.
+    /// How it ended: `interrupted` too when its owner was lost before it could tell. Absent while it is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) outcome: Option<String>,
     /// When it ended.
@@ -185,12 +185,13 @@ pub(super) fn task_view(rows: &[FactRow]) -> Option<TaskView> {
         expires_at: content.expires_at.map(format_time),
         labels: content.labels.clone(),
         payload,
-        attempts: attempts(rows),
+        attempts: attempts(rows, state == TaskState::Running),
         events: Vec::new(),
     })
 }
 
-fn attempts(rows: &[FactRow]) -> Vec<AttemptView> {
+/// The attempts in their order. One without an end was given up with its owner, but for the last of a task that runs.
+fn attempts(rows: &[FactRow], is_running: bool) -> Vec<AttemptView> {
     let mut started: Vec<_> = rows
         .iter()
         .filter_map(|row| match &row.fact {
@@ -205,8 +206,11 @@ fn attempts(rows: &[FactRow]) -> Vec<AttemptView> {
             _ => None,
         })
     };
-    let view = |started: &&crate::model::Started| {
+    let count = started.len();
+    let view = |(number, started): (usize, &&crate::model::Started)| {
         let ended = end_of(started.epoch, started.seq);
+        let is_open = ended.is_none() && is_running && number + 1 == count;
+        let outcome = ended.map_or(Outcome::Interrupted, |ended| ended.outcome);
         AttemptView {
             attempt: started.attempt,
             epoch: started.epoch.0,
@@ -214,14 +218,14 @@ fn attempts(rows: &[FactRow]) -> Vec<AttemptView> {
             instance: started.instance.to_string(),
             started_at: format_time(started.at),
             deadline: format_time(started.deadline),
-            outcome: ended.map(|ended| ended.outcome.word().to_owned()),
+            outcome: (!is_open).then(|| outcome.word().to_owned()),
             ended_at: ended.map(|ended| format_time(ended.at)),
             error: ended.and_then(|ended| ended.error.as_ref().map(ToString::to_string)),
             result: ended
                 .and_then(|ended| ended.result.as_ref().map(|r| String::from_utf8_lossy(r).into_owned())),
         }
     };
-    started.iter().map(view).collect()
+    started.iter().enumerate().map(view).collect()
 }
 
 /// A page of tasks.
@@ -644,3 +648,6 @@ pub(super) struct RejectedView {
 pub(super) fn known_state(word: &str) -> bool {
     TaskState::from_word(word).is_some()
 }
+
+#[cfg(test)]
+mod tests;

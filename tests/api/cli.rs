@@ -46,6 +46,22 @@ async fn exit_codes_tell_what_happened() {
         assert_eq!(ran.code, code, "{args:?}: {ran:?}");
         assert!(code == 0 || (ran.out.is_empty() && ran.err.contains("error")), "{args:?}: {ran:?}");
     }
+    let told: [(&[&str], &[&str]); 6] = [
+        (&no_time, &["--due-at is"]),
+        (&[&schedule[..], &["bad", "--retry", "3"]].concat(), &["--retry", r#"{"max_attempts":3"#]),
+        (&["task", "reschedule", "x", "far"], &["--due-at <TIME>|--delay <DURATION>"]),
+        (&["task", "reschedule", "x", "nobody", "--delay", "1h"], &["No task nobody of queue x is known."]),
+        (&["task", "cancel", "x", "nobody"], &["is remembered for an hour"]),
+        (&["dev", "--listen", "7421"], &["--listen", "7421", "127.0.0.1:7420"]),
+    ];
+    for (args, words) in told {
+        let ran = dev.cli(args);
+        assert!(ran.code != 0 && words.iter().all(|word| ran.err.contains(word)), "{args:?}: {ran:?}");
+    }
+    for (list, none) in [("gate", "no gates"), ("batch", "no batches"), ("rejected", "no rejected records")] {
+        let ran = dev.cli(&[list, "list"]);
+        assert_eq!((ran.code, ran.out.as_str(), ran.err.trim()), (0, "", none), "{ran:?}");
+    }
     let file = dir.path().join("no-folder");
     std::fs::write(&file, "a file").expect("written");
     let ran = dueline(&["dev", "--listen", "127.0.0.1:0", "--data", file.to_str().expect("text")]);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::dev::Dev;
 use super::sink::{Call, Sink};
@@ -53,6 +53,17 @@ async fn a_dev_killed_in_the_middle_of_ten_thousand_tasks_runs_each_in_order() {
             (dev.get(&last(queue)).await.json["state"] == "succeeded").then_some(())
         })
         .await;
+    }
+    let again =
+        sink.calls().into_iter().find(|call| call.header("dueline-previous-outcome") == "interrupted");
+    if let Some(call) = again {
+        let task = dev.get(&format!("/v1/tasks/{}/{}", call.queue(), call.id())).await.json;
+        let outcomes: Vec<_> =
+            task["attempts"].as_array().expect("attempts").iter().map(|one| &one["outcome"]).collect();
+        assert!(
+            outcomes.iter().any(|one| **one == "interrupted") && !outcomes.contains(&&Value::Null),
+            "{task}"
+        );
     }
     let mut by_queue: BTreeMap<String, Vec<Call>> = BTreeMap::new();
     for call in sink.calls() {

@@ -41,6 +41,8 @@ pub(crate) enum Scenario {
     DiskSlow,
     /// no room left on the disk of a broker or a node (--servers cluster)
     DiskFull,
+    /// a broker that lost its disk comes back empty (--servers cluster)
+    BrokerWiped,
     /// a node that lost its disk comes back as its own replacement (--servers cluster)
     NodeWiped,
     /// all instances stopped, the group's offsets moved to the beginning or the end, instances started
@@ -86,7 +88,9 @@ impl Scenario {
             // What a lost leader acknowledged is read from the next one: the brokers' session of 6 s, and then as above.
             Scenario::DcLoss | Scenario::DcCut | Scenario::QuorumLoss | Scenario::ServersDown => 15_000,
             Scenario::RollingRestart | Scenario::Evacuate => 15_000,
-            Scenario::DiskFull | Scenario::NodeWiped | Scenario::ServersGrow => 15_000,
+            Scenario::DiskFull | Scenario::ServersGrow | Scenario::BrokerWiped | Scenario::NodeWiped => {
+                15_000
+            }
             // A leader that answers now and then is no lost one: what it took is read at its pace.
             Scenario::ServersSlow | Scenario::DiskSlow => 30_000,
             // Elections, and the group anew, after the last broker is back.

@@ -3,7 +3,7 @@
 use clap::ValueEnum as _;
 
 use super::*;
-use crate::cluster::{BROKERS, DCS, NODES};
+use crate::cluster::{self, BROKERS, DCS, NODES};
 
 fn wanted(scenario: Scenario, seed: u64) -> Wanted {
     Wanted { scenario, seed, minutes: None, kills: 10, kills_done: 0, instances: 3 }
@@ -165,15 +165,21 @@ fn those_that_join_a_growing_group_are_all_but_the_first_and_half_of_all_leave_a
 }
 
 #[test]
-fn a_wiped_node_is_needed_for_a_quorum_afterwards() {
-    for seed in 0..20 {
-        let steps = Plan::draw(&wanted(Scenario::NodeWiped, seed)).steps;
-        let [Step::WipeNode { name, .. }, Step::LoseServers { names, how: Down::Killed, .. }] = &steps[..]
+fn a_wiped_server_is_needed_for_a_quorum_afterwards() {
+    for seed in 0..40 {
+        let scenario = if seed % 2 == 0 { Scenario::BrokerWiped } else { Scenario::NodeWiped };
+        let steps = Plan::draw(&wanted(scenario, seed)).steps;
+        let [Step::WipeServer { name, .. }, Step::LoseServers { names, how: Down::Killed, .. }] = &steps[..]
         else {
             panic!("{steps:?}");
         };
-        // Three of five are left, and it is one of them.
-        assert!(names.len() == 2 && !names.contains(name), "{steps:?}");
+        let place = cluster::dc_of;
+        assert!(
+            names.len() == 2 && place(&names[0]) == place(&names[1]) && place(name) != place(&names[0]),
+            "{steps:?}"
+        );
+        // A seed takes nothing from others, and a controller has more to lose than records.
+        assert!(!cluster::is_first(name), "{steps:?}");
     }
 }
 

@@ -11,8 +11,17 @@ use crate::cluster::{BROKERS, NODES};
 const FAULT_MS: (i64, i64) = (15_000, 30_000);
 /// What a write to a slow disk takes longer.
 const DRAGS_MS: [u32; 3] = [20, 100, 300];
-/// Nodes that can be replaced in their own place: a seed takes no data from others when it starts.
-const REPLACEABLE: [&str; 2] = ["cassandra-2", "cassandra-4"];
+/// A server that can be wiped, and those of another data centre that are lost then.
+pub(super) type Wiped = (&'static str, [&'static str; 2]);
+/// No controllers: those keep more than records.
+pub(super) const WIPED_BROKERS: [Wiped; 3] = [
+    ("kafka-2", ["kafka-3", "kafka-4"]),
+    ("kafka-4", ["kafka-5", "kafka-6"]),
+    ("kafka-6", ["kafka-1", "kafka-2"]),
+];
+/// No seeds: one takes no data from others when it starts. The other data centre is the one that has two nodes.
+pub(super) const WIPED_NODES: [Wiped; 2] =
+    [("cassandra-2", ["cassandra-3", "cassandra-4"]), ("cassandra-4", ["cassandra-1", "cassandra-2"])];
 /// How far clocks jump: within the tolerance, beyond a lease, an hour.
 const JUMPS_MS: [i64; 3] = [500, 20_000, 3_600_000];
 /// Between two instances that join, from and to.
@@ -58,16 +67,14 @@ pub(super) fn full_disks(wanted: &Wanted) -> Vec<Step> {
     })
 }
 
-/// A node comes back empty; then a data centre of others is lost, so that it is needed for every quorum.
-pub(super) fn wiped(wanted: &Wanted) -> Vec<Step> {
+/// A server comes back empty; then a data centre of others is lost, so that it is needed for every quorum.
+pub(super) fn wiped(wanted: &Wanted, wipes: &[Wiped]) -> Vec<Step> {
     let mut dice = Rng::of_stream(wanted.seed, STEPS);
     let mut steps = Vec::new();
     for _ in 0..wanted.minutes.map_or(1, |minutes| (minutes / 3).max(1)) {
-        let node = dice.index(REPLACEABLE.len());
-        let name = REPLACEABLE[node].to_owned();
-        steps.push(Step::WipeNode { name, for_ms: length(FAULT_MS, &mut dice), rest_ms: rest(&mut dice) });
-        // The other data centre that has two nodes.
-        let others = if node == 0 { ["cassandra-3", "cassandra-4"] } else { ["cassandra-1", "cassandra-2"] };
+        let (name, others) = wipes[dice.index(wipes.len())];
+        let name = name.to_owned();
+        steps.push(Step::WipeServer { name, for_ms: length(FAULT_MS, &mut dice), rest_ms: rest(&mut dice) });
         steps.push(Step::LoseServers {
             names: others.map(str::to_owned).to_vec(),
             how: Down::Killed,

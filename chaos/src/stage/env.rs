@@ -3,14 +3,22 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 
+use tokio::time::Instant;
+
 use super::Stage;
+use crate::clock::sleep_ms;
 use crate::skew;
 
 /// What a program says that makes a mistake on purpose.
 const BROKEN: &str = "broken on purpose";
+/// A server that was empty has its data within this.
+const WELL_WITHIN: Duration = Duration::from_secs(180);
+/// Between two looks, in milliseconds.
+const LOOK_MS: i64 = 1_000;
 /// What an instance says that saw its clock jump.
 const JUMPED: &str = "the system clock moved against boot time";
 
@@ -32,6 +40,25 @@ impl Stage<'_> {
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "dueline migrate up: {}: {said}", output.status);
         Ok(())
+    }
+
+    /// Waits until `dueline doctor` says that all servers are there with all their data.
+    pub(crate) async fn until_well(&self) -> Result<()> {
+        let name = self.names().first().cloned().context("an instance")?;
+        let until = Instant::now() + WELL_WITHIN;
+        loop {
+            let mut command = std::process::Command::new(self.program(&name)?);
+            command.args(["doctor", "-o", "json", "--config"]).arg(self.site.file(&format!("{name}.toml")));
+            command.stdin(Stdio::null());
+            let output = tokio::task::spawn_blocking(move || command.output()).await??;
+            let left = unwell(&output.stdout)
+                .with_context(|| format!("dueline doctor: {}", String::from_utf8_lossy(&output.stderr)))?;
+            if left.is_empty() {
+                return Ok(());
+            }
+            ensure!(Instant::now() < until, "after {WELL_WITHIN:?} doctor still says {left:?}");
+            sleep_ms(LOOK_MS).await;
+        }
     }
 
     /// The version that an instance says it has.
@@ -94,6 +121,25 @@ impl Stage<'_> {
     }
 }
 
+/// What doctor says of servers and their data that is not well. Silence is not well, but of replicas it speaks only when some are
+/// missing.
+fn unwell(said: &[u8]) -> Result<Vec<String>> {
+    const SPOKEN_OF: [&str; 3] = ["kafka-topics", "cassandra-nodes", "cassandra-rows"];
+    const PASSED_OVER: &str = "kafka-replicas";
+    #[derive(serde::Deserialize)]
+    struct Line {
+        level: String,
+        check: String,
+        what: String,
+    }
+    let lines: Vec<Line> = serde_json::from_slice(said)?;
+    let silent = SPOKEN_OF.iter().filter(|check| !lines.iter().any(|line| line.check == **check));
+    let silent = silent.map(|check| format!("nothing of {check}"));
+    let is_ours = |check: &str| SPOKEN_OF.contains(&check) || check == PASSED_OVER;
+    let bad = lines.iter().filter(|line| line.level != "ok" && is_ours(&line.check));
+    Ok(bad.map(|line| line.what.clone()).chain(silent).collect())
+}
+
 fn jumps(log: &str) -> Vec<i64> {
     let told = log.lines().filter(|line| line.contains(JUMPED));
     told.filter_map(|line| line.split_once("step_ms=")?.1.split_whitespace().next()?.parse().ok()).collect()
@@ -101,7 +147,24 @@ fn jumps(log: &str) -> Vec<i64> {
 
 #[cfg(test)]
 mod tests {
-    use super::jumps;
+    use super::{jumps, unwell};
+
+    #[test]
+    fn servers_are_well_when_doctor_says_so_of_all_that_it_speaks_of() {
+        let said = |lines: &[(&str, &str)]| {
+            let line = |(level, check): &(&str, &str)| {
+                format!(r#"{{"level":"{level}","check":"{check}","what":"{check} is {level}","todo":""}}"#)
+            };
+            unwell(format!("[{}]", lines.iter().map(line).collect::<Vec<_>>().join(",")).as_bytes()).unwrap()
+        };
+        let whole =
+            [("ok", "kafka-topics"), ("ok", "cassandra-nodes"), ("ok", "cassandra-rows"), ("warn", "drains")];
+        assert_eq!(said(&whole), Vec::<String>::new());
+        assert_eq!(said(&whole[1..]), ["nothing of kafka-topics"]);
+        assert_eq!(said(&[&whole[..], &[("warn", "kafka-replicas")]].concat()), ["kafka-replicas is warn"]);
+        assert_eq!(said(&[&whole[..], &[("fail", "cassandra-rows")]].concat()), ["cassandra-rows is fail"]);
+        assert!(unwell(b"").is_err());
+    }
 
     #[test]
     fn jumps_are_read_from_what_an_instance_logs() {

@@ -57,11 +57,8 @@ fn words(answer: &str) -> anyhow::Result<String> {
         let shown = if OF_OTHERS.contains(&name) { as_sent(raw) } else { text(&read(raw.get())?) };
         lines.push_str(&format!("{name:<10} {shown}\n"));
     }
-    let attempts = list(&task, "attempts")?;
-    for (number, attempt) in (1..).zip(&attempts) {
-        // One without an end that another followed was given up with its owner.
-        let without_end = if number < attempts.len() { "interrupted" } else { "open" };
-        let outcome = attempt["outcome"].as_str().unwrap_or(without_end);
+    for attempt in list(&task, "attempts")? {
+        let outcome = attempt["outcome"].as_str().unwrap_or("open");
         let error = attempt["error"].as_str().map(|error| format!(": {error}")).unwrap_or_default();
         let at = text(&attempt["started_at"]);
         lines.push_str(&format!("attempt {}  {at}  {outcome}{error}\n", attempt["attempt"]));

@@ -207,6 +207,14 @@ fn a_node_that_began_with_nothing_has_to_have_taken_its_rows() {
     check(true, &repaired(5), &[]);
     let hidden = Facts { repaired: Err("no right".to_owned()), ..with_origin(4, later(false)) };
     check(true, &hidden, &[(Level::Fail, Check::CassandraRows)]);
+    let restored = || {
+        let mut facts = whole();
+        for told in facts.told.iter_mut().flatten() {
+            told.origin = later(false);
+        }
+        facts
+    };
+    check(true, &restored(), &[(Level::Warn, Check::CassandraRows)]);
     // One that does not tell, keeps no notes, does not answer, or has no copies.
     check(true, &with_origin(4, Err("no right".to_owned())), &[(Level::Warn, Check::CassandraRows)]);
     check(true, &with_origin(4, Ok(None)), &[]);

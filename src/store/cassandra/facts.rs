@@ -89,7 +89,7 @@ pub struct Facts {
     pub instances: Result<Vec<(String, Wall)>, String>,
     /// What is drained.
     pub drains: Result<Drains, String>,
-    /// When the last repair of the keyspace began that ended well.
+    /// When the last repair of all of the keyspace began that ended well. Asked only where a node may have wanted one.
     pub repaired: Result<Option<Wall>, String>,
 }
 
@@ -104,14 +104,21 @@ pub async fn read(options: &Options) -> Result<Facts, Error> {
     let state = session.get_cluster_state();
     let nodes = state.get_nodes_info();
     let told = join_all(nodes.iter().map(|node| ask_node(&session, node, keyspace)));
-    let (told, migrations, shards, instances, drains, repaired) = tokio::join!(
+    let (told, migrations, shards, instances, drains) = tokio::join!(
         told,
         migrate::applied(&session, keyspace),
         shards(&session, keyspace),
         instances(&session, keyspace),
-        drains(&session, keyspace),
-        origin::repaired(&session, keyspace)
+        drains(&session, keyspace)
     );
+    let made = migrations.as_ref().ok().and_then(|migrations| keyspace_made(migrations));
+    let mut origins = told.iter().flatten().filter_map(|told| told.origin.as_ref().ok()?.as_ref());
+    let repaired = match made {
+        Some(made) if origins.any(|origin| !origin.has_rows_since(made)) => {
+            origin::repaired(&session, keyspace).await
+        }
+        _ => Ok(None),
+    };
     let known = state.get_keyspace(keyspace).is_some();
     let replication = if known { Some(replication::read(&session, keyspace)?) } else { None };
     let mut copies = copies_in(&session, &state, keyspace);

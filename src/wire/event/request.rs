@@ -181,7 +181,10 @@ pub struct AbortRequest {
 
 /// A retry policy; what is left out is 10, `1s`, 2, `10m`, 0.2.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a retry policy, an object such as {\"max_attempts\":3,\"initial\":\"1s\"}"
+)]
 pub struct Retry {
     /// Attempts in all, 1 to 1000.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -54,6 +54,11 @@ pub(super) fn start(
     names: &[String],
     otherwise: &Otherwise<'_>,
 ) -> Result<()> {
+    if let Some(name) = names.iter().find(|name| otherwise.empty && !is_replaced(cluster, name)) {
+        bail!(
+            "--empty is for Cassandra nodes whose data was removed, which {name} is not: `cargo xtask cluster wipe` first"
+        );
+    }
     let mut absent: Vec<&String> = names.iter().filter(|name| state.running(name).is_none()).collect();
     // Those that others ask first come first.
     absent.sort_by_key(|name| needs_seed(name));
@@ -66,7 +71,8 @@ pub(super) fn start(
         let (file, between) =
             if plan::is_kafka(name) { ("server.properties", "=") } else { ("cassandra.yaml", ": ") };
         setting::change(&site.dir.join("conf").join(file), between, otherwise.set)?;
-        if is_replaced(cluster, name) && !otherwise.empty || state.joins(name) && !plan::is_kafka(name) {
+        let takes_data = is_replaced(cluster, name) || state.joins(name) && !plan::is_kafka(name);
+        if takes_data && !otherwise.empty {
             // It takes its data from the others; those that start together with nothing have nobody to take it from.
             let joins: Setting = "auto_bootstrap=true".parse().map_err(anyhow::Error::msg)?;
             setting::change(&site.dir.join("conf").join(file), between, &[joins])?;
