@@ -18,6 +18,8 @@ use crate::cluster;
 /// Shards of the installation.
 pub(super) const SHARDS: u32 = 12;
 const WHOLE: &str = "{'class': 'NetworkTopologyStrategy', 'dc1': 2, 'dc2': 2, 'dc3': 1}";
+/// The others let nobody take the place of a node that they have just heard of.
+const TAKEN_FOR_DEAD: Duration = Duration::from_secs(30);
 const CQL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What is broken.
@@ -146,7 +148,9 @@ async fn act(verb: &str, arguments: &[&str]) -> Result<()> {
 
 async fn wipe(server: &str) -> Result<()> {
     act("kill", &[server]).await?;
-    act("wipe", &[server]).await
+    act("wipe", &[server]).await?;
+    tokio::time::sleep(TAKEN_FOR_DEAD).await;
+    Ok(())
 }
 
 fn broken_prefix(patient: &Patient) -> String {
