@@ -25,7 +25,8 @@ const LOG_TAIL_LINES: usize = 20;
 const REPLACE: &str = "-Dcassandra.replace_address_first_boot";
 /// With this it may do so although it takes no rows from others.
 const UNSAFELY: &str = "-Dcassandra.allow_unsafe_replace=true";
-/// A node that joins others has to have heard of them within this; a ring that is made at once is ready sooner.
+/// A node that joins others waits so long for what they say; a ring that is made at once is ready sooner. One that does not wait
+/// may hear of the keyspaces after it has taken all rows of none.
 const HEAR_OTHERS: &str = "-Dcassandra.ring_delay_ms=10000";
 /// Copies of a topic: one in each data centre, as brokers are placed by rack. Two of them must have a record.
 const COPIES: (u32, u32) = (3, 2);
@@ -89,6 +90,7 @@ pub(super) fn start(
         let launch = match (is_replaced(cluster, name), joins) {
             (true, _) => {
                 let launch = launch.option(format!("{REPLACE}={}", plan::address(name).ip()));
+                let launch = launch.option(HEAR_OTHERS.to_owned());
                 if otherwise.empty { launch.option(UNSAFELY.to_owned()) } else { launch }
             }
             (false, true) => launch.option(HEAR_OTHERS.to_owned()),
