@@ -51,10 +51,10 @@ impl Args {
 
 /// A line of doctor.
 #[derive(Clone, Debug, Deserialize)]
-struct Line {
-    level: String,
-    check: String,
-    what: String,
+pub(crate) struct Line {
+    pub(crate) level: String,
+    pub(crate) check: String,
+    pub(crate) what: String,
     todo: String,
 }
 

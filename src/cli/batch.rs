@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::client::Client;
+use super::client::{Client, entries};
 use super::output::{self, Format};
 use super::task::{many, one};
 use super::{Exit, Global};
@@ -249,7 +249,7 @@ fn tell(format: Format, seen: &Value) -> anyhow::Result<()> {
     if format != Format::Text {
         output::json(format, seen)?;
     } else if seen["dry_run"] == Value::Bool(true) {
-        let sample = seen["sample"].as_array().map_or(&[][..], Vec::as_slice);
+        let sample = entries(&seen["sample"]);
         let lines: String = sample.iter().map(line_of_key).collect();
         output::text(&format!("{} would be {done}; the first:\n{lines}", count("found")))?;
     } else {
@@ -333,7 +333,7 @@ fn text_of_batch(batch: &Value) -> String {
     if let Some(instance) = batch["instance"].as_str() {
         lines.push_str(&format!("  carried out by {instance}, last heard of at {}\n", text("updated_at")));
     }
-    for key in batch["sample"].as_array().map_or(&[][..], Vec::as_slice) {
+    for key in entries(&batch["sample"]) {
         lines.push_str(&format!("  {}", line_of_key(key)));
     }
     lines

@@ -158,6 +158,11 @@ fn token(file: Option<&Path>) -> anyhow::Result<Option<Hidden>> {
     }
 }
 
+/// The entries of a list; none of what is no list.
+pub(super) fn entries(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
 /// Reads an answer.
 pub(super) fn read<'a, T: serde::Deserialize<'a>>(text: &'a str) -> anyhow::Result<T> {
     serde_json::from_str(text)

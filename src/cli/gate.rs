@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::client::Client;
+use super::client::{Client, entries};
 use super::output;
 use super::task::{many, one};
 use super::{Exit, Global};
@@ -85,8 +85,7 @@ pub(super) async fn run(global: &Global, verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::List => {
             let found = client.get("/v1/gates", &[]).await?;
-            let gates = found["gates"].as_array().map_or(&[][..], Vec::as_slice);
-            many(format, gates, "no gates", line_of_gate)
+            many(format, entries(&found["gates"]), "no gates", line_of_gate)
         }
         Verb::Set(set) => {
             let mut body = set.target.body()?;

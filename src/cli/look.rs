@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::Global;
-use super::client::{Client, segment};
+use super::client::{Client, entries, segment};
 use super::gate::line_of_gate;
 use super::task::{explained, given, many, one};
 
@@ -197,7 +197,7 @@ pub(super) async fn handler(global: &Global, verb: Handler) -> anyhow::Result<()
     if let Handler::Explain { handler } = verb {
         let path = format!("/v1/handlers/{}/explain", segment(&handler)?);
         let found = Client::new(global)?.get(&path, &[]).await?;
-        tell_missing(found["missing"].as_array().map_or(&[][..], Vec::as_slice));
+        tell_missing(entries(&found["missing"]));
         return one(global.output, &found, handler_explained);
     }
     list(global, ("handlers", "handlers"), |one| {
@@ -244,7 +244,6 @@ pub(super) async fn list(
     words: impl Fn(&Value) -> String,
 ) -> anyhow::Result<()> {
     let found = Client::new(global)?.get(&format!("/v1/{name}"), &[]).await?;
-    tell_missing(found["missing"].as_array().map_or(&[][..], Vec::as_slice));
-    let values = found[name].as_array().map_or(&[][..], Vec::as_slice);
-    many(global.output, values, &format!("no {none}"), words)
+    tell_missing(entries(&found["missing"]));
+    many(global.output, entries(&found[name]), &format!("no {none}"), words)
 }

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::client::Client;
+use super::client::{Client, entries};
 use super::look::list;
 use super::task::one;
-use super::wait::{self, entries};
+use super::wait;
 use super::{Exit, Global, output};
 use crate::wire::time::parse_duration_ms;
 

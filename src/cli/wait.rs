@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::Exit;
-use super::client::Client;
+use super::client::{Client, entries};
 
 /// Time between two looks at the shards.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -37,9 +37,4 @@ pub(super) async fn for_shards(
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
-}
-
-/// The entries of a list; none of what is no list.
-pub(super) fn entries(value: &Value) -> &[Value] {
-    value.as_array().map_or(&[], Vec::as_slice)
 }

@@ -15,6 +15,7 @@ use crate::model::{Boot, HandlerName, Now, Outcome, Shard, Wall};
 use crate::telemetry::otlp::Attempt;
 
 use super::alarm::Alarm;
+use super::clock::boot_us;
 use super::{Clock, Shared};
 
 /// What an actor is told from outside.
@@ -189,6 +190,6 @@ impl Actor {
 async fn until(alarm: &mut Alarm, clock: &Clock, seen: Now, at: Option<Boot>) {
     match at {
         None => std::future::pending().await,
-        Some(at) => alarm.until(clock.instant_us(seen, at), Clock::boot_us()).await,
+        Some(at) => alarm.until(clock.instant_us(seen, at), boot_us()).await,
     }
 }

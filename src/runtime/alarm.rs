@@ -111,7 +111,7 @@ mod kernel {
 
 #[cfg(test)]
 mod tests {
-    use super::super::clock::Clock;
+    use super::super::clock::boot_us;
     use super::Alarm;
 
     #[tokio::test]
@@ -119,15 +119,15 @@ mod tests {
         let mut alarm = Alarm::default();
         let mut late_us = Vec::new();
         for round in 0..50 {
-            let at_us = Clock::boot_us() + 3_000 + round * 37;
+            let at_us = boot_us() + 3_000 + round * 37;
             // Somebody else was quicker, once before that time and once after it.
             for other_us in [at_us - 2_500, at_us + 60_000_000] {
-                let _ = futures::FutureExt::now_or_never(alarm.until(other_us, Clock::boot_us()));
+                let _ = futures::FutureExt::now_or_never(alarm.until(other_us, boot_us()));
             }
-            while Clock::boot_us() < at_us {
-                alarm.until(at_us, Clock::boot_us()).await;
+            while boot_us() < at_us {
+                alarm.until(at_us, boot_us()).await;
             }
-            late_us.push(Clock::boot_us() - at_us);
+            late_us.push(boot_us() - at_us);
         }
         late_us.sort_unstable();
         // Half of them at least: the machine may do other things.
@@ -137,7 +137,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_past_is_not_waited_for() {
         let mut alarm = Alarm::default();
-        let now_us = Clock::boot_us();
+        let now_us = boot_us();
         for at_us in [now_us, now_us - 1, 0, i64::MIN / 2] {
             assert!(futures::FutureExt::now_or_never(alarm.until(at_us, now_us)).is_some());
         }

@@ -92,11 +92,6 @@ impl Clock {
         Now { wall: Wall(wall_us.div_euclid(1_000)), boot: Boot(u64::try_from(boot_us / 1_000).unwrap_or(0)) }
     }
 
-    /// Boot time in microseconds.
-    pub(super) fn boot_us() -> i64 {
-        boot_us()
-    }
-
     /// The boot time, in microseconds, at which what is due at `at` for who saw the clocks at `seen` is due by the wall clock: both
     /// are told in whole milliseconds, which do not begin together. What is due by boot time may be a millisecond later still.
     pub(super) fn instant_us(&self, seen: Now, at: Boot) -> i64 {
@@ -129,7 +124,8 @@ impl Clock {
     }
 }
 
-fn boot_us() -> i64 {
+/// Boot time in microseconds.
+pub(super) fn boot_us() -> i64 {
     let time = clock_gettime(ClockId::Boottime);
     time.tv_sec * 1_000_000 + time.tv_nsec / 1_000
 }

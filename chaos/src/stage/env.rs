@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::Stage;
 use crate::clock::sleep_ms;
+use crate::doctor::Line;
 use crate::skew;
 
 /// What a program says that makes a mistake on purpose.
@@ -33,13 +34,17 @@ impl Stage<'_> {
 
     /// Makes the tables as the build of an instance wants them, with the configuration that it was started with before.
     pub(crate) async fn migrate(&self, name: &str) -> Result<()> {
-        let mut command = std::process::Command::new(self.program(name)?);
-        let config = self.site.file(&format!("{name}.toml"));
-        command.args(["migrate", "up", "--config"]).arg(config).stdin(Stdio::null());
-        let output = tokio::task::spawn_blocking(move || command.output()).await??;
+        let output = self.run_as(name, &["migrate", "up"]).await?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "dueline migrate up: {}: {said}", output.status);
         Ok(())
+    }
+
+    /// Runs a verb of an instance's build with its configuration.
+    async fn run_as(&self, name: &str, verb: &[&str]) -> Result<Output> {
+        let mut command = std::process::Command::new(self.program(name)?);
+        command.args(verb).arg("--config").arg(self.site.file(&format!("{name}.toml"))).stdin(Stdio::null());
+        Ok(tokio::task::spawn_blocking(move || command.output()).await??)
     }
 
     /// Waits until `dueline doctor` says that all servers are there with all their data.
@@ -47,10 +52,7 @@ impl Stage<'_> {
         let name = self.names().first().cloned().context("an instance")?;
         let until = Instant::now() + WELL_WITHIN;
         loop {
-            let mut command = std::process::Command::new(self.program(&name)?);
-            command.args(["doctor", "-o", "json", "--config"]).arg(self.site.file(&format!("{name}.toml")));
-            command.stdin(Stdio::null());
-            let output = tokio::task::spawn_blocking(move || command.output()).await??;
+            let output = self.run_as(&name, &["doctor", "-o", "json"]).await?;
             let left = unwell(&output.stdout)
                 .with_context(|| format!("dueline doctor: {}", String::from_utf8_lossy(&output.stderr)))?;
             if left.is_empty() {
@@ -126,12 +128,6 @@ impl Stage<'_> {
 fn unwell(said: &[u8]) -> Result<Vec<String>> {
     const SPOKEN_OF: [&str; 3] = ["kafka-topics", "cassandra-nodes", "cassandra-rows"];
     const PASSED_OVER: &str = "kafka-replicas";
-    #[derive(serde::Deserialize)]
-    struct Line {
-        level: String,
-        check: String,
-        what: String,
-    }
     let lines: Vec<Line> = serde_json::from_slice(said)?;
     let silent = SPOKEN_OF.iter().filter(|check| !lines.iter().any(|line| line.check == **check));
     let silent = silent.map(|check| format!("nothing of {check}"));
