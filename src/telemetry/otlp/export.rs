@@ -42,6 +42,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(10);
 const CALM: Duration = Duration::from_secs(5);
 /// Time for what is left at the end.
 const FLUSH: Duration = Duration::from_secs(2);
+/// Why, when the time is over, whichever clock says so first.
+const SILENT: &str = "it does not answer in time";
 /// Of an answer no more is read; nothing in it is looked at.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
@@ -224,7 +226,8 @@ impl Worker {
                 self.losses.sent();
             }
             Err(error) => {
-                self.losses.lost(spans, || self.why.take().unwrap_or_else(|| error.to_string()));
+                let late = matches!(error, OTelSdkError::Timeout(_)).then(|| SILENT.to_owned());
+                self.losses.lost(spans, || self.why.take().or(late).unwrap_or_else(|| error.to_string()));
                 let _ = tokio::time::timeout(self.pause, gone(&mut self.closing)).await;
                 self.pause = (self.pause * 2).min(PAUSE_MAX);
             }
@@ -310,8 +313,7 @@ impl Client {
     }
 
     fn failed(&self, error: reqwest::Error) -> HttpError {
-        let text =
-            if error.is_timeout() { "it does not answer in time".to_owned() } else { error_chain(&error) };
+        let text = if error.is_timeout() { SILENT.to_owned() } else { error_chain(&error) };
         self.why.say(text.clone());
         text.into()
     }
