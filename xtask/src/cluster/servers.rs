@@ -16,6 +16,8 @@ use crate::{packages, say};
 
 /// Eleven Java machines on two cores take their time.
 const READY_WAIT_MAX: Duration = Duration::from_secs(300);
+/// One that takes its rows from others, beside a load: Cassandra repairs Paxos first, and begins again when that fails.
+const TAKEN_WAIT_MAX: Duration = Duration::from_secs(900);
 const READY_POLL: Duration = Duration::from_millis(200);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const STORAGE_PORT: u16 = 7_000;
@@ -72,8 +74,7 @@ pub(super) fn start(
         let (file, between) =
             if plan::is_kafka(name) { ("server.properties", "=") } else { ("cassandra.yaml", ": ") };
         setting::change(&site.dir.join("conf").join(file), between, otherwise.set)?;
-        let takes_data = is_replaced(cluster, name) || state.joins(name) && !plan::is_kafka(name);
-        if takes_data && !otherwise.empty {
+        if takes_rows(cluster, state, name) && !otherwise.empty {
             // It takes its data from the others; those that start together with nothing have nobody to take it from.
             let joins: Setting = "auto_bootstrap=true".parse().map_err(anyhow::Error::msg)?;
             setting::change(&site.dir.join("conf").join(file), between, &[joins])?;
@@ -81,7 +82,7 @@ pub(super) fn start(
     }
     for ((name, site), launch) in absent.iter().zip(&sites).zip(launches) {
         if needs_seed(name) {
-            wait_for("a seed of Cassandra listens", || {
+            wait_for("a seed of Cassandra listens", READY_WAIT_MAX, || {
                 firsts("cassandra").any(|seed| listens(cluster, &seed))
             })?;
         }
@@ -102,7 +103,8 @@ pub(super) fn start(
         cluster.save(state)?;
     }
     let mut left: Vec<&String> = names.iter().collect();
-    wait_for("all servers answer", || {
+    let takes = absent.iter().any(|name| takes_rows(cluster, state, name));
+    wait_for("all servers answer", if takes { TAKEN_WAIT_MAX } else { READY_WAIT_MAX }, || {
         left.retain(|name| {
             let is_there = answers(cluster, state, name);
             if is_there {
@@ -121,6 +123,11 @@ pub(super) fn start(
     }
 }
 
+/// Whether a server is a node that takes rows from others before it answers.
+fn takes_rows(cluster: &Cluster, state: &State, name: &str) -> bool {
+    is_replaced(cluster, name) || state.joins(name) && !plan::is_kafka(name)
+}
+
 /// Whether a node starts as the replacement of itself.
 fn is_replaced(cluster: &Cluster, name: &str) -> bool {
     disk::is_wiped(cluster, name) && !plan::is_kafka(name)
@@ -131,10 +138,10 @@ fn needs_seed(name: &str) -> bool {
     !plan::is_kafka(name) && !plan::is_first(name)
 }
 
-fn wait_for(what: &str, mut holds: impl FnMut() -> bool) -> Result<()> {
+fn wait_for(what: &str, max: Duration, mut holds: impl FnMut() -> bool) -> Result<()> {
     let begun = Instant::now();
     while !holds() {
-        ensure!(begun.elapsed() < READY_WAIT_MAX, "not within {READY_WAIT_MAX:?}: {what}");
+        ensure!(begun.elapsed() < max, "not within {max:?}: {what}");
         std::thread::sleep(READY_POLL);
     }
     Ok(())
