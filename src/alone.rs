@@ -1,4 +1,4 @@
-//! The engine and the model as a crate of their own, without what performs: instructions are counted in it (`counts/`).
+//! The engine, the model and the reading of events as a crate of their own, without what performs: instructions are counted in it (`counts/`).
 //! Not a module of Dueline.
 
 #![allow(dead_code, reason = "what only other rooms use")]
@@ -14,3 +14,11 @@
 pub mod engine;
 #[cfg(not(test))]
 pub mod model;
+#[cfg(not(test))]
+pub mod log {
+    //! The values of the log port alone.
+    mod record;
+    pub use record::{Header, Message, Record, Target, Topic};
+}
+#[cfg(not(test))]
+pub mod wire;

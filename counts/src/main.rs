@@ -1,11 +1,12 @@
-//! What the engine takes for a task, alone: its inputs are given and its effects answered at once by a log and a store in memory,
-//! which do not count.
+//! What a task takes of the engine, alone, and of the reading of its event: the engine's inputs are given and its effects answered
+//! at once by a log and a store in memory, which do not count.
 //!
 //! ```text
 //! counts                   microseconds of every scenario, on this machine: cargo run --release -p counts
 //! counts SCENARIO TASKS    runs one, for valgrind to count its instructions: tests/guard.rs
 //! ```
 
+mod decode;
 /// The store of users' tests.
 #[path = "../../src/testing/scheduler/memory.rs"]
 #[allow(dead_code, reason = "what only those tests ask")]

@@ -21,6 +21,8 @@ const NEAR_MS: i64 = 1_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scenario {
+    /// Records of plain schedule events, read.
+    Decode,
     /// Schedule events of tasks due in an hour, until they are stored.
     Intake,
     /// Tasks that are due: start, call, end.
@@ -34,11 +36,18 @@ pub(super) enum Scenario {
 }
 
 impl Scenario {
-    pub(super) const ALL: [Scenario; 5] =
-        [Scenario::Intake, Scenario::Run, Scenario::RunTold, Scenario::RunLimited, Scenario::RunBlocked];
+    pub(super) const ALL: [Scenario; 6] = [
+        Scenario::Decode,
+        Scenario::Intake,
+        Scenario::Run,
+        Scenario::RunTold,
+        Scenario::RunLimited,
+        Scenario::RunBlocked,
+    ];
 
     pub(super) fn word(self) -> &'static str {
         match self {
+            Scenario::Decode => "decode",
             Scenario::Intake => "intake",
             Scenario::Run => "run",
             Scenario::RunTold => "run-told",
@@ -52,6 +61,9 @@ impl Scenario {
     /// # Errors
     /// Not all tasks were stored, or run.
     pub(super) fn run(self, tasks: u64) -> anyhow::Result<Duration> {
+        if self == Scenario::Decode {
+            return super::decode::run(tasks);
+        }
         let mut shard = Shard::running(self.options());
         if self == Scenario::Intake {
             shard.count(|shard| shard.schedule(tasks, FAR_MS, |task| format!("q-{}", task % QUEUES), None));

@@ -1,5 +1,5 @@
-//! The engine takes as many instructions for a task as it did, within a tenth. They are counted by valgrind, in `counted_input`
-//! and `counted_effect` alone, and are the same in every run.
+//! The engine, and the reading of its event, take as many instructions for a task as they did, within a tenth. They are counted by
+//! valgrind, in `counted_decode`, `counted_input` and `counted_effect` alone, and are the same in every run.
 //!
 //! `UPDATE_COUNTS=1 cargo test --workspace --features testing --test guard` accepts what is counted now.
 
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-const SCENARIOS: [&str; 5] = ["intake", "run", "run-told", "run-limited", "run-blocked"];
+const SCENARIOS: [&str; 6] = ["decode", "intake", "run", "run-told", "run-limited", "run-blocked"];
 /// Tasks of each.
 const TASKS: u64 = 5_000;
 /// How far a count may be from the one on record.
@@ -30,7 +30,8 @@ fn has_valgrind() -> bool {
 /// Instructions of one run.
 fn counted(scenario: &str, tasks: u64) -> u64 {
     let counts = ["--tool=callgrind", "--callgrind-out-file=/dev/null", "--collect-atstart=no"];
-    let toggles = ["--toggle-collect=*counted_input*", "--toggle-collect=*counted_effect*"];
+    let toggles = ["*counted_decode*", "*counted_input*", "*counted_effect*"];
+    let toggles = toggles.map(|name| format!("--toggle-collect={name}"));
     let program = [env!("CARGO_BIN_EXE_counts"), scenario, &tasks.to_string()];
     // Variables of the environment lie on the stack and move it.
     let path = std::env::var_os("PATH").unwrap_or_default();

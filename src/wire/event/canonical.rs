@@ -27,7 +27,8 @@ pub(super) fn write_value(value: &RawValue, out: &mut Vec<u8>) {
     let mut open: Vec<Open> = Vec::new();
     let mut rest = value.get();
     while let Some(first) = rest.bytes().next() {
-        let (token, after) = rest.split_at(token_len(rest, first));
+        let (len, has_escape) = token_len(rest, first);
+        let (token, after) = rest.split_at(len);
         rest = after;
         match first {
             b'{' => open.push(Open::Object { start: out.len(), members: Vec::new(), key_next: true }),
@@ -39,7 +40,7 @@ pub(super) fn write_value(value: &RawValue, out: &mut Vec<u8>) {
                 close(open.pop(), out);
                 value_ended(&mut open, out.len());
             }
-            b'"' => string_ended(&mut open, token, out),
+            b'"' => string_ended(&mut open, token, has_escape, out),
             b',' | b':' | b' ' | b'\t' | b'\n' | b'\r' => {}
             _ => {
                 write_text(b'v', token, out);
@@ -56,24 +57,35 @@ pub(super) fn write_text(kind: u8, text: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(text.as_bytes());
 }
 
-fn token_len(text: &str, first: u8) -> usize {
+/// How long the token at the start of a text is, and whether it is a string with escapes.
+fn token_len(text: &str, first: u8) -> (usize, bool) {
     let bytes = text.as_bytes();
     match first {
-        b'"' => {
-            let mut at = 1;
-            while at < bytes.len() && bytes[at] != b'"' {
-                at += if bytes[at] == b'\\' { 2 } else { 1 };
-            }
-            (at + 1).min(bytes.len())
+        b'"' => string_len(bytes),
+        b'{' | b'}' | b'[' | b']' | b',' | b':' | b' ' | b'\t' | b'\n' | b'\r' => (1, false),
+        _ => {
+            let end = bytes.iter().position(|byte| b"{}[],: \t\n\r\"".contains(byte));
+            (end.unwrap_or(bytes.len()), false)
         }
-        b'{' | b'}' | b'[' | b']' | b',' | b':' | b' ' | b'\t' | b'\n' | b'\r' => 1,
-        _ => bytes.iter().position(|byte| b"{}[],: \t\n\r\"".contains(byte)).unwrap_or(bytes.len()),
     }
 }
 
-fn string_ended(open: &mut [Open], token: &str, out: &mut Vec<u8>) {
+fn string_len(bytes: &[u8]) -> (usize, bool) {
+    let (mut at, mut has_escape) = (1, false);
+    while let Some(further) = bytes[at..].iter().position(|byte| matches!(byte, b'"' | b'\\')) {
+        at += further;
+        if bytes[at] == b'"' {
+            return (at + 1, has_escape);
+        }
+        has_escape = true;
+        at = (at + 2).min(bytes.len());
+    }
+    (bytes.len(), has_escape)
+}
+
+fn string_ended(open: &mut [Open], token: &str, has_escape: bool, out: &mut Vec<u8>) {
     let start = out.len();
-    match (token.get(1..token.len() - 1), token.contains('\\')) {
+    match (token.get(1..token.len() - 1), has_escape) {
         (Some(text), false) => write_text(b's', text, out),
         _ => match serde_json::from_str::<String>(token) {
             Ok(text) => write_text(b's', &text, out),

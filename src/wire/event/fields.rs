@@ -1,7 +1,6 @@
 //! The fields of a JSON object, each taken with its bounds; every refusal names the field by its JSON pointer.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;
 
@@ -14,11 +13,13 @@ use super::fault::{Fault, nearest, pointer, shown};
 use crate::model::{NameError, RejectReason, Wall};
 use crate::wire::time::{Round, parse_duration_ms, parse_time};
 
-/// The members of an object, and where it lies in the event.
+/// The members of an object, in the order of their names, and where it lies in the event.
 pub(super) struct Fields<'a> {
     at: String,
-    members: BTreeMap<Cow<'a, str>, &'a RawValue>,
+    members: Vec<Member<'a>>,
 }
+
+type Member<'a> = (Cow<'a, str>, &'a RawValue);
 
 impl<'a> Fields<'a> {
     /// Reads the object that an event consists of.
@@ -37,26 +38,28 @@ impl<'a> Fields<'a> {
     }
 
     fn checked(members: Members<'a>, at: String) -> Result<Self, Fault> {
-        let mut fields = Fields { at, members: BTreeMap::new() };
-        for (name, value) in members.0 {
-            let pointer = || pointer(&fields.at, &name);
-            if fields.members.contains_key(&name) {
-                return Err(Fault::invalid(pointer(), "is given more than once"));
-            }
-            fields.members.insert(name, value);
+        let mut members = members.0;
+        members.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        match members.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            None => Ok(Fields { at, members }),
+            Some(twice) => Err(Fault::invalid(pointer(&at, &twice[0].0), "is given more than once")),
         }
-        Ok(fields)
+    }
+
+    fn place(&self, name: &str) -> Option<usize> {
+        self.members.iter().position(|member| member.0 == name)
     }
 
     /// Takes a field out, so that it counts no longer.
     pub(super) fn take(&mut self, name: &'static str) -> Option<Field<'_, 'a>> {
-        let raw = self.members.remove(name)?;
+        let (_, raw) = self.members.remove(self.place(name)?);
         Some(Field { at: &self.at, name, raw })
     }
 
     /// A field, if it is given.
     pub(super) fn get(&self, name: &str) -> Option<Field<'_, 'a>> {
-        self.members.get_key_value(name).map(|(name, raw)| Field { at: &self.at, name, raw })
+        let (name, raw) = &self.members[self.place(name)?];
+        Some(Field { at: &self.at, name, raw })
     }
 
     /// The JSON pointer of a field, given or not.
@@ -71,7 +74,7 @@ impl<'a> Fields<'a> {
 
     /// Refuses the first field that is not among `known`; `what` has these.
     pub(super) fn only(&self, known: &[&str], what: impl fmt::Display) -> Result<(), Fault> {
-        match self.members.keys().find(|name| !known.contains(&name.as_ref())) {
+        match self.members.iter().map(|member| &member.0).find(|name| !known.contains(&name.as_ref())) {
             None => Ok(()),
             Some(name) => {
                 let near = nearest(name, known.iter().copied());
@@ -88,7 +91,7 @@ impl<'a> Fields<'a> {
 }
 
 /// The members of an object as they come: also the same name twice.
-struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+struct Members<'a>(Vec<Member<'a>>);
 
 #[derive(Deserialize)]
 #[serde(transparent)]
@@ -102,6 +105,9 @@ impl<'de> Deserialize<'de> for Members<'de> {
 
 struct MembersVisitor;
 
+/// As many as most objects have at most.
+const MEMBERS_EXPECTED: usize = 8;
+
 impl<'de> Visitor<'de> for MembersVisitor {
     type Value = Members<'de>;
 
@@ -110,7 +116,7 @@ impl<'de> Visitor<'de> for MembersVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut members = Vec::new();
+        let mut members = Vec::with_capacity(MEMBERS_EXPECTED);
         while let Some((name, value)) = map.next_entry::<Text<'de>, &'de RawValue>()? {
             members.push((name.0, value));
         }
@@ -149,6 +155,11 @@ impl<'a> Field<'_, 'a> {
 
     /// A text.
     pub(super) fn text(&self) -> Result<Cow<'a, str>, Fault> {
+        // JSON by now: without escapes a text lies there as it is.
+        let within = self.raw.get().strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+        if let Some(text) = within.filter(|text| !text.contains('\\')) {
+            return Ok(Cow::Borrowed(text));
+        }
         match serde_json::from_str::<Text<'a>>(self.raw.get()) {
             Ok(text) => Ok(text.0),
             Err(_) if self.raw.get().starts_with('"') => {
