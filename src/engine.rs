@@ -39,6 +39,7 @@ mod quota;
 mod renew;
 mod retention;
 mod scout;
+mod takeover;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -61,6 +62,7 @@ pub use ownership::Timing;
 pub use quota::{Grant, Holdup, Limit, Pool};
 pub use renew::Loss;
 pub use retention::{Aged, Forget, aged, forget};
+pub use takeover::{Step, Takeover};
 pub use view::{Blocked, Explanation, HandlerQueues, Pause, QueueView, ShardView, Whose};
 
 use attempt::Attempts;
@@ -207,6 +209,8 @@ pub struct Engine {
     load_retry: Option<Boot>,
     catch_up_since: Option<Boot>,
     gap_since: Option<Boot>,
+    /// How a takeover came on, until the shard runs.
+    takeover: Option<Takeover>,
     /// Since when an assigned shard has heard nothing of its owner row that still counts.
     unheard_since: Option<Boot>,
     /// The shard was taken in order, and runs on until then.
@@ -251,6 +255,7 @@ impl Engine {
             load_retry: None,
             catch_up_since: None,
             gap_since: None,
+            takeover: None,
             unheard_since: None,
             let_go_at: None,
             lost: None,
@@ -272,6 +277,9 @@ impl Engine {
             Input::Released(applied) => lease.released(now, applied),
             _ => return,
         };
+        if matches!(self.ownership.phase_word(), "waiting" | "owned") {
+            self.came_to(Step::Bumped);
+        }
         self.turn(turn);
     }
 
@@ -425,6 +433,12 @@ impl Engine {
     fn end_gap(&mut self) {
         if let Some(since) = self.gap_since.take() {
             self.observe(Observation::Gap(self.now.boot.ms_since(since)));
+        }
+    }
+
+    fn came_to(&mut self, step: Step) {
+        if let Some(takeover) = &mut self.takeover {
+            takeover.note(step, self.now.boot);
         }
     }
 

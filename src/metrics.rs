@@ -16,7 +16,7 @@ pub use family::Described;
 use family::{Families, Family};
 pub use labels::{
     BlockedReason, DeniedReason, HoldupReason, Horizon, Layer, LeaseLoss, PauseReason, RepeatCause,
-    StopReason, StoreErrorKind, StoreOp,
+    StopReason, StoreErrorKind, StoreOp, TakeoverPhase,
 };
 use series::{Events, Handlers, Requests, Shards, Tasks};
 
@@ -210,6 +210,11 @@ impl Metrics {
     /// A shard was without an owner that could start tasks, for so many seconds.
     pub fn ownership_gap(&self, seconds: f64) {
         self.shards.gap.observe(seconds);
+    }
+
+    /// A shard that runs now was in this phase for so many seconds.
+    pub fn takeover(&self, phase: TakeoverPhase, seconds: f64) {
+        self.shards.takeover.of(phase.word()).observe(seconds);
     }
 
     /// A lease ended against its owner's will; a cause that is not a [`LeaseLoss`] counts as `other`.

@@ -102,7 +102,7 @@ pub(crate) struct Setting {
     #[arg(long)]
     pub(crate) plant: Option<String>,
     /// Filter of the instances' logs
-    #[arg(long, default_value = "info")]
+    #[arg(long, default_value = "info,dueline::takeover=debug")]
     pub(crate) log: String,
     /// Tell of figures that are missed, and judge the promises alone; for a machine that does other things meanwhile
     #[arg(long)]

@@ -10,6 +10,7 @@ use crate::model::{Boot, Generation, OriginMark, Progress, Reset, Segment, Shard
 
 use super::effect::{Effect, Observation};
 use super::input::{Failure, LogEnd};
+use super::takeover::Step;
 use super::{Engine, Stage};
 
 /// The progress of one epoch.
@@ -41,6 +42,10 @@ pub(super) struct Commit {
     log_first: Option<u64>,
     end_read_at: Option<Boot>,
     end_asked: Option<EndAsked>,
+    /// The answer to a question for the end that came before the progress row did.
+    early_end: Option<LogEnd>,
+    /// The question for the end with which an epoch is opened that has no progress row to go on from.
+    first_asked: Option<u64>,
     /// Nothing that is still to come was appended before this.
     quiet_until: Wall,
 }
@@ -277,6 +282,59 @@ impl Engine {
         self.commit.end_read_at = Some(self.now.boot);
     }
 
+    /// Asks for the log's end beside the progress row. Which offset it is to hold is said when that is known.
+    pub(super) fn ask_for_target_early(&mut self) {
+        self.commit.target_asked_at = self.now.boot;
+        let ticket = self.ask_log_end();
+        self.commit.end_asked = Some(EndAsked { ticket, at: self.now.wall, next_offset: 0 });
+    }
+
+    /// Keeps the answer to that until the progress row is known.
+    pub(super) fn keep_early_end(&mut self, ticket: u64, read: Result<LogEnd, Failure>) {
+        if self.commit.end_asked.as_ref().is_none_or(|asked| asked.ticket != ticket) {
+            return;
+        }
+        match read {
+            Ok(end) => self.commit.early_end = Some(end),
+            Err(failure) => {
+                self.trouble("log end read", &failure);
+                self.commit.end_asked = None;
+            }
+        }
+    }
+
+    /// Asks where the log begins: the epoch is opened there.
+    pub(super) fn ask_where_to_begin(&mut self) {
+        let ticket = self.ask_log_end();
+        self.commit.first_asked = Some(ticket);
+    }
+
+    /// Whether an answer is to that.
+    pub(super) fn asked_where_to_begin(&mut self, ticket: u64) -> bool {
+        self.commit.first_asked.take_if(|asked| *asked == ticket).is_some()
+    }
+
+    /// What was asked beside the progress row no longer counts.
+    pub(super) fn forget_early_end(&mut self) {
+        (self.commit.end_asked, self.commit.early_end) = (None, None);
+    }
+
+    /// The progress row is known: the end that was asked for beside it is the target, unless that is long ago.
+    pub(super) fn take_early_end(&mut self) {
+        let is_old = self.commit.target_asked_at.plus_ms(TARGET_READ_MS) <= self.now.boot;
+        let (next_offset, early_end) = (self.commit.next_offset(), self.commit.early_end.take());
+        match &mut self.commit.end_asked {
+            Some(asked) if !is_old => {
+                asked.next_offset = next_offset;
+                let ticket = asked.ticket;
+                if let Some(end) = early_end {
+                    self.log_end_known(ticket, Ok(end));
+                }
+            }
+            _ => self.ask_for_target(),
+        }
+    }
+
     /// Asks for the log's end, anew.
     pub(super) fn ask_for_target(&mut self) {
         self.commit.target = None;
@@ -355,6 +413,7 @@ impl Engine {
     /// come starts in spite of that.
     fn set_target(&mut self, end: u64) {
         let behind = end.saturating_sub(self.commit.next_offset());
+        self.came_to(Step::EndKnown);
         let first = self.commit.target.is_none();
         let gains = behind < self.commit.behind && self.now.boot < self.commit.target_moves_until;
         if first || gains {
@@ -381,6 +440,9 @@ impl Engine {
         }
         let applied = self.commit.target.is_some_and(|target| self.commit.next_offset() >= target);
         let applied = (applied && self.has_read_again()) || planted!(StartBeforeCatchUp);
+        if applied {
+            self.came_to(Step::Applied);
+        }
         let reached = applied && (self.window.cursor().ready_at > self.now.wall || self.window.is_full());
         let away = self.catch_up_timeout().is_some_and(|at| at <= self.now.boot);
         if away || (reached && self.late.list.is_own()) {
@@ -388,6 +450,10 @@ impl Engine {
             self.catch_up_since = None;
             self.end_gap();
             self.observe(Observation::Phase("running", self.epoch()));
+            self.came_to(Step::Running);
+            if let Some(takeover) = self.takeover.take() {
+                self.observe(Observation::TakenOver(Box::new(takeover)));
+            }
         }
     }
 

@@ -10,6 +10,8 @@ use crate::model::{
 };
 
 use super::lane::Lane;
+use super::takeover::Takeover;
+
 /// One id to look up: rows of versions `first..=last`, and the newest below.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyLookup {
@@ -86,6 +88,8 @@ pub enum Observation {
     Forwarded,
     /// The shard's phase changed.
     Phase(&'static str, Epoch),
+    /// An assigned shard runs.
+    TakenOver(Box<Takeover>),
     /// No start was possible for this long, from the first sign of a change of owner, in milliseconds.
     Gap(u64),
     /// The lease was lost.

@@ -15,6 +15,7 @@ use crate::model::{Boot, EventRow, Origin, OriginMark, Place, Shard, Version, Wa
 
 use super::effect::{Effect, Observation};
 use super::input::{Failure, Incoming};
+use super::takeover::Step;
 use super::{Engine, Stage};
 
 mod batch;
@@ -226,6 +227,7 @@ impl Engine {
         match records {
             Ok(records) => {
                 self.log_heard();
+                self.came_to(Step::Fetched);
                 let intake = &mut self.intake;
                 for record in records {
                     if record.offset >= intake.next_expected {
@@ -243,7 +245,7 @@ impl Engine {
         }
     }
 
-    /// Moves every batch on as far as it goes; while the tasks are read, records are only fetched.
+    /// Moves every batch on as far as it goes; while the tasks are read, records are only fetched and looked up.
     pub(super) fn drive_intake(&mut self) {
         if matches!(self.stage, Stage::Out | Stage::Stopped) || !self.ownership.valid(self.now.boot) {
             return;
@@ -252,6 +254,10 @@ impl Engine {
             self.seek();
         }
         if self.stage == Stage::Loading {
+            if self.may_load() {
+                self.retry_batches();
+                self.form_batches_while_loading();
+            }
             return self.fetch_more();
         }
         self.retry_batches();
@@ -282,6 +288,14 @@ impl Engine {
             let ticket = self.ticket();
             self.intake.fetching = Some(ticket);
             self.effects.push_back(Effect::Fetch { ticket, records_max, bytes_max });
+        }
+    }
+
+    /// No batch leaves before the tasks are read: those that trickle in behind the first wait for each other.
+    fn form_batches_while_loading(&mut self) {
+        let Intake { inbox, batches, .. } = &self.intake;
+        if batches.is_empty() || inbox.len() >= limits::INTAKE_BATCH_RECORDS_MAX {
+            self.form_batches();
         }
     }
 

@@ -16,6 +16,7 @@ use super::ownership::Turn;
 use super::park::Parked;
 use super::queue::Queues;
 use super::scout::Scout;
+use super::takeover::Takeover;
 use super::window::Window;
 use super::{Engine, Stage};
 
@@ -26,6 +27,9 @@ impl Engine {
     pub(super) fn assigned(&mut self, owner: OwnerUuid) {
         self.random ^= owner as u64;
         self.gap_since.get_or_insert(self.now.boot);
+        if self.stage == Stage::Out {
+            self.takeover.get_or_insert(Takeover::begin(self.now.boot));
+        }
         self.let_go_at = None;
         if self.ownership.assign(owner, self.now.boot) && self.stage != Stage::Out {
             self.resume_intake();
@@ -146,8 +150,12 @@ impl Engine {
             return;
         }
         // The boot clock may have stood still: an end that was asked for before may be older than it seems.
-        if is_long && self.stage == Stage::Loading && self.commit.is_open() {
-            self.ask_for_target();
+        if is_long && self.stage == Stage::Loading {
+            if self.commit.is_open() {
+                self.ask_for_target();
+            } else {
+                self.forget_early_end();
+            }
         }
         self.end_gap();
     }
@@ -189,6 +197,7 @@ impl Engine {
         self.load_retry = None;
         self.catch_up_since = None;
         self.gap_since = None;
+        self.takeover = None;
         self.let_go_at = None;
         self.lost = None;
     }

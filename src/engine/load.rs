@@ -1,8 +1,9 @@
 //! Loading: from the durable watermark at a takeover, then ahead of now as time goes on.
 //!
 //! Nothing is read before the wait of the lease has ended. The first write of an epoch is its own progress row, a copy
-//! of the highest below; nothing is decided and nothing starts before it is acknowledged. While the tasks are read the log
-//! is asked for its end, and the first records are fetched: between data centres each of these takes a while.
+//! of the highest below; nothing is decided and nothing starts before it is acknowledged. Beside the progress row the log is asked
+//! for its end, and while the tasks are read the first records are fetched and looked up: between data centres each of these takes
+//! a while.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use crate::model::{Boot, Fact, FactRow, MarkKind, Place, Progress, TaskContent, 
 use super::effect::{Effect, Observation};
 use super::fold::{Next, fold, marked_by};
 use super::input::{Failure, LogEnd};
+use super::takeover::Step;
 use super::window::{PageNotes, Status, Task, Window, Written};
 use super::{Engine, Stage};
 
@@ -21,7 +23,9 @@ impl Engine {
     pub(super) fn begin_load(&mut self) {
         self.gates_may_be_old();
         self.stage = Stage::Loading;
+        self.came_to(Step::Owned);
         self.observe(Observation::Phase("loading", self.epoch()));
+        self.ask_for_target_early();
         self.ask_progress();
     }
 
@@ -42,12 +46,10 @@ impl Engine {
         match read {
             Ok(Some(progress)) if self.may_begin_anew(&progress) => {
                 self.commit.keep_read(progress);
-                self.ask_log_end();
+                self.ask_where_to_begin();
             }
             Ok(Some(progress)) => self.open_epoch(progress),
-            Ok(None) => {
-                self.ask_log_end();
-            }
+            Ok(None) => self.ask_where_to_begin(),
             Err(failure) => {
                 self.trouble("progress read", &failure);
                 self.retry_load();
@@ -58,6 +60,8 @@ impl Engine {
     /// The log is known before the epoch is opened: its loss is accepted, or there is no progress row yet, and the shard begins
     /// where its log does.
     fn open_epoch_at(&mut self, end: &LogEnd) {
+        // An older answer does not judge what this one says.
+        self.forget_early_end();
         if let Some(progress) = self.commit.take_read() {
             let progress = self.begun_anew(progress, end);
             return self.open_epoch(progress);
@@ -79,18 +83,25 @@ impl Engine {
         self.outbox.open(progress.told, progress.next_offset);
         self.commit.open(Progress { epoch: self.epoch(), ..progress });
         self.write_progress();
-        self.ask_for_target();
+        self.take_early_end();
     }
 
     pub(super) fn log_end_read(&mut self, ticket: u64, read: Result<LogEnd, Failure>) {
-        match (self.stage, read) {
-            (Stage::Loading, Ok(end)) if !self.commit.is_open() => self.open_epoch_at(&end),
-            (Stage::Loading, Err(failure)) if !self.commit.is_open() => {
-                self.trouble("log end read", &failure);
-                self.retry_load();
+        match self.stage {
+            Stage::Out | Stage::Stopped => {}
+            Stage::Loading if !self.commit.is_open() => {
+                if !self.asked_where_to_begin(ticket) {
+                    return self.keep_early_end(ticket, read);
+                }
+                match read {
+                    Ok(end) => self.open_epoch_at(&end),
+                    Err(failure) => {
+                        self.trouble("log end read", &failure);
+                        self.retry_load();
+                    }
+                }
             }
-            (Stage::Out | Stage::Stopped, _) => {}
-            (Stage::Loading | Stage::CatchingUp | Stage::Running, read) => self.log_end_known(ticket, read),
+            Stage::Loading | Stage::CatchingUp | Stage::Running => self.log_end_known(ticket, read),
         }
     }
 
@@ -201,6 +212,7 @@ impl Engine {
             return;
         }
         self.stage = Stage::CatchingUp;
+        self.came_to(Step::Loaded);
         self.observe(Observation::Phase("catching_up", self.epoch()));
         self.catch_up_after_load();
     }

@@ -125,6 +125,19 @@ label! {
     }
 }
 label! {
+    /// What a shard does before it runs.
+    TakeoverPhase {
+        /// Its epoch is raised.
+        Bumping = "bumping",
+        /// The owner before is waited for.
+        Waiting = "waiting",
+        /// Its tasks are read.
+        Loading = "loading",
+        /// What its log has is applied.
+        CatchingUp = "catching_up",
+    }
+}
+label! {
     /// Why a request to the HTTP interface was denied.
     DeniedReason {
         /// It has no token.

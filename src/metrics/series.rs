@@ -8,7 +8,7 @@ use super::OTHER_HANDLER;
 use super::family::{Families, Family};
 use super::labels::{
     BlockedReason, DeniedReason, HoldupReason, Horizon, Layer, LeaseLoss, PauseReason, RepeatCause,
-    StopReason, StoreErrorKind, StoreOp,
+    StopReason, StoreErrorKind, StoreOp, TakeoverPhase,
 };
 use crate::model::{CloseReason, HandlerName, MarkKind, Outcome, RejectReason, TaskEventKind};
 
@@ -22,6 +22,9 @@ const RUN_S: [f64; 16] = [
 ];
 const STORE_S: [f64; 14] =
     [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0];
+// Leases are 6 s by default: a wait for one is told from a longer wait.
+const TAKEOVER_S: [f64; 16] =
+    [0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 6.5, 8.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0];
 const GAP_S: [f64; 12] = [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0];
 
 const OUTCOMES: [Outcome; 8] = [
@@ -215,6 +218,7 @@ pub(super) struct Shards {
     pub owned: IntGauge,
     pub stopped: Family<IntGauge>,
     pub gap: Histogram,
+    pub takeover: Family<Histogram>,
     pub lease_remaining: Gauge,
     pub leases_lost: Family<IntCounter>,
 }
@@ -228,12 +232,16 @@ impl Shards {
         let stopped = families.int_gauges("dueline_shards_stopped", help, "reason", reasons);
         let help = "How long a shard was without an owner that could start tasks";
         let gap = families.histogram("dueline_ownership_gap_seconds", help, &GAP_S);
+        let help = "How long a shard that was taken over was in each phase before it ran";
+        let phases = words(TakeoverPhase::ALL, TakeoverPhase::word);
+        let name = "dueline_takeover_phase_seconds";
+        let takeover = families.histograms(name, help, "phase", phases, &TAKEOVER_S);
         let help = "What is left of the lease that ends first; 0 without a shard";
         let lease_remaining = families.gauge("dueline_lease_remaining_seconds", help);
         let help = "Leases that ended against the owner's will";
         let causes = words(LeaseLoss::ALL, LeaseLoss::word);
         let leases_lost = families.counters("dueline_leases_lost_total", help, "cause", causes);
-        Shards { owned, stopped, gap, lease_remaining, leases_lost }
+        Shards { owned, stopped, gap, takeover, lease_remaining, leases_lost }
     }
 }
 

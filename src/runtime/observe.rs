@@ -1,7 +1,8 @@
 //! What engines observe, told to metrics and logs. Payloads are never logged; single tasks at DEBUG,
 //! and dead ones and failed attempts at WARN, each at most every 10 s.
 
-use crate::engine::{LeaveCause, Observation};
+use crate::engine::{LeaveCause, Observation, Step, Takeover};
+use crate::metrics::TakeoverPhase;
 use crate::model::{CloseReason, Decision, MarkKind, Outcome, Shard};
 
 use super::Shared;
@@ -62,6 +63,7 @@ impl Shared {
             Observation::Rejected(reason) => metrics.event_rejected(*reason),
             Observation::Forwarded => metrics.event_forwarded(),
             Observation::Phase(phase, epoch) => tracing::debug!(shard, epoch = epoch.0, phase, "shard"),
+            Observation::TakenOver(takeover) => self.taken_over(shard, takeover),
             Observation::Gap(ms) => metrics.ownership_gap(*ms as f64 / 1e3),
             Observation::LeaseLost(cause) => {
                 metrics.lease_lost(cause);
@@ -105,5 +107,24 @@ impl Shared {
                 }
             }
         }
+    }
+
+    fn taken_over(&self, shard: u32, takeover: &Takeover) {
+        for (phase, ms) in TakeoverPhase::ALL.iter().zip(takeover.phases_ms()) {
+            self.metrics.takeover(*phase, ms as f64 / 1e3);
+        }
+        let ms = |step| takeover.after_ms(step);
+        tracing::debug!(
+            target: "dueline::takeover",
+            shard,
+            bumped_ms = ms(Step::Bumped),
+            owned_ms = ms(Step::Owned),
+            loaded_ms = ms(Step::Loaded),
+            end_known_ms = ms(Step::EndKnown),
+            fetched_ms = ms(Step::Fetched),
+            applied_ms = ms(Step::Applied),
+            running_ms = ms(Step::Running),
+            "the shard runs: milliseconds until it came to each step"
+        );
     }
 }

@@ -175,6 +175,7 @@ impl World {
             Observation::Phase(..)
             | Observation::Forwarded
             | Observation::Gap(_)
+            | Observation::TakenOver(_)
             | Observation::Trouble { .. } => {}
         }
     }

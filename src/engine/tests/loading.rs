@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::rig::Rig;
-use crate::engine::{Budget, CallEnd, Explanation, Input, Options};
+use crate::engine::{Budget, CallEnd, Explanation, Input, LogEnd, Options};
 use crate::model::{Outcome, Payload, Shard, TaskContent};
 
 /// Tasks that wait in queues of their own, ready, when another owner with room for six takes over.
@@ -107,15 +107,65 @@ fn loading() -> Rig {
 }
 
 #[test]
-fn the_first_records_are_fetched_while_tasks_are_read_and_decided_afterwards() {
+fn the_first_records_are_fetched_and_looked_up_while_tasks_are_read_and_decided_afterwards() {
     let mut rig = loading();
+    let before = rig.looked_up;
     rig.schedule("q", "b", 0);
     assert_eq!((rig.engine.intake.backlog(), rig.decisions().len()), (1, 1));
+    assert_eq!(rig.looked_up, before + 1);
     rig.release_slices();
     assert_eq!((rig.decisions().len(), rig.called()), (2, vec!["a"]));
 }
 
-/// The same; the task is cancelled, and that is not fetched yet.
+/// Another owner that has not read its progress row yet.
+fn before_its_progress(ends: Option<Vec<u64>>) -> Rig {
+    let mut rig = Rig::running();
+    rig.schedule("q", "a", 10_000);
+    rig.run(300);
+    (rig.held_reads, rig.held_ends) = (Some(Vec::new()), ends);
+    rig.take_over_for(2, 6_200);
+    assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "loading");
+    rig
+}
+
+#[test]
+fn an_end_of_the_log_that_is_known_before_the_progress_row_waits_for_it() {
+    let mut rig = before_its_progress(None);
+    assert!(rig.rejoins == 0 && rig.decisions().len() == 1);
+    rig.held_ends = Some(Vec::new());
+    rig.release_reads();
+    assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "running", "nothing more is asked of the log");
+    assert_eq!(rig.progress.as_ref().map(|progress| progress.next_offset), Some(1));
+    rig.run(5_000);
+    assert_eq!((rig.called(), rig.decisions().len()), (vec!["a"], 1));
+}
+
+#[test]
+fn an_end_of_the_log_that_the_progress_row_is_beyond_stops_the_shard() {
+    let mut rig = before_its_progress(Some(Vec::new()));
+    let ticket = rig.held_ends.take().and_then(|held| held.first().copied()).expect("the end is asked for");
+    rig.give(Input::LogEndRead(ticket, Ok(LogEnd { next: 0, ..rig.end() })));
+    assert!(!rig.stopped, "what it is to hold is not known yet");
+    rig.release_reads();
+    assert!(rig.stopped);
+}
+
+#[test]
+fn an_end_of_the_log_from_before_a_jump_of_the_clock_judges_nothing() {
+    let mut rig = before_its_progress(Some(Vec::new()));
+    let tickets = rig.held_ends.take().unwrap_or_default();
+    rig.give(Input::ClockJumped);
+    for ticket in tickets {
+        rig.give(Input::LogEndRead(ticket, Ok(LogEnd { next: 0, ..rig.end() })));
+    }
+    assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "loading");
+    rig.release_reads();
+    assert!(!rig.stopped, "it is asked for again");
+    rig.run(5_000);
+    assert_eq!((rig.called(), rig.decisions().len()), (vec!["a"], 1));
+}
+
+/// Another owner whose tasks are not read yet; the one that is due is cancelled, and that is not fetched yet.
 fn loading_beside_a_cancel() -> Rig {
     let mut rig = loading();
     rig.fetch_to = rig.log.len();

@@ -2,7 +2,7 @@
 
 use super::rig::Rig;
 use crate::engine::ownership::{Ownership, Timing, Turn};
-use crate::engine::{CallEnd, Effect, Engine, Input, LogEnd};
+use crate::engine::{CallEnd, Effect, Engine, Input, LogEnd, Step};
 use crate::model::{Boot, Decision, Epoch, Outcome, OwnerRow, Release, Verb, limits};
 
 #[test]
@@ -16,6 +16,26 @@ fn an_owner_waits_for_the_lease_of_the_one_before() {
     rig.run(1);
     assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "running");
     assert_eq!(rig.called(), ["a"]);
+}
+
+#[test]
+fn a_takeover_is_told_of_once_with_when_it_came_to_each_step() {
+    let mut rig = Rig::running();
+    rig.schedule("q", "a", 1_000);
+    rig.takeovers.clear();
+    rig.engine = Engine::new(rig.options.clone());
+    rig.assign(2);
+    assert!(rig.takeovers.is_empty(), "it waits for the lease of the one before");
+    rig.run(6_000);
+    let [takeover] = rig.takeovers.as_slice() else { panic!("{:?}", rig.takeovers) };
+    assert_eq!(takeover.phases_ms(), [0, 6_000, 0, 0]);
+    let steps = [Step::Bumped, Step::Owned, Step::Loaded, Step::EndKnown, Step::Applied, Step::Running];
+    let came = steps.map(|step| takeover.after_ms(step));
+    assert_eq!(came, [Some(0), Some(6_000), Some(6_000), Some(6_000), Some(6_000), Some(6_000)]);
+    rig.give(Input::ClockJumped);
+    rig.run(60_000);
+    assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "running");
+    assert_eq!(rig.takeovers.len(), 1, "a lease that is verified anew is no takeover");
 }
 
 #[test]

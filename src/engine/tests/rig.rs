@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use crate::engine::{CallEnd, CallOrder, Effect, Engine, Failure, Incoming, Input, LogEnd, Options, Timing};
+use crate::engine::{
+    CallEnd, CallOrder, Effect, Engine, Failure, Incoming, Input, LogEnd, Options, Takeover, Timing,
+};
 use crate::model::{
     Boot, DeadLetterRow, Decision, Due, Event, EventRow, Fact, FactRow, HandlerName, LateQueueRow, Now,
     OwnerRow, OwnerUuid, Payload, Place, Pointer, PointerPage, PointerRange, Progress, QueueName,
@@ -60,6 +62,10 @@ pub(super) struct Rig {
     pub(super) slots_out: i64,
     /// Writes are kept here while this is some.
     pub(super) held_writes: Option<Vec<(u64, Arc<[Row]>)>>,
+    /// Ids that were looked up.
+    pub(super) looked_up: usize,
+    /// Questions for the progress row are kept here while this is some.
+    pub(super) held_reads: Option<Vec<u64>>,
     /// Questions for the log's end are kept here while this is some.
     pub(super) held_ends: Option<Vec<u64>>,
     /// The owner row is not answered while this is true.
@@ -73,6 +79,8 @@ pub(super) struct Rig {
     /// Payloads are not answered while this is true.
     pub(super) no_payloads: bool,
     pub(super) stopped: bool,
+    /// Takeovers that were told of.
+    pub(super) takeovers: Vec<Takeover>,
     /// What was published.
     pub(super) told: Vec<Arc<TaskEvent>>,
     /// The log takes no task events while this is true.
@@ -140,6 +148,8 @@ impl Rig {
             broken_off: BTreeSet::new(),
             slots_out: 0,
             held_writes: None,
+            looked_up: 0,
+            held_reads: None,
             held_ends: None,
             no_owner: false,
             rejoins: 0,
@@ -147,6 +157,7 @@ impl Rig {
             no_slots: false,
             no_payloads: false,
             stopped: false,
+            takeovers: Vec::new(),
             page_rows: 2_000,
             refused_priority: None,
             refused_cancels: false,
@@ -244,7 +255,13 @@ impl Rig {
                 }
                 Input::Released(Ok(is_its))
             }
-            Effect::ReadProgress(ticket) => Input::ProgressRead(ticket, Ok(self.progress.clone())),
+            Effect::ReadProgress(ticket) => {
+                if let Some(held) = &mut self.held_reads {
+                    held.push(ticket);
+                    return None;
+                }
+                Input::ProgressRead(ticket, Ok(self.progress.clone()))
+            }
             Effect::WriteProgress { progress, .. } if self.hold_progress && progress.next_offset > 0 => {
                 return None;
             }
@@ -273,6 +290,7 @@ impl Rig {
                 return self.fetched();
             }
             Effect::LookUp(ticket, lookups) => {
+                self.looked_up += lookups.len();
                 let rows = |key: &TaskKey| {
                     let mut rows: Vec<_> =
                         self.events.iter().filter(|row| row.key == *key).cloned().collect();
@@ -373,6 +391,10 @@ impl Rig {
                 self.stopped = true;
                 return None;
             }
+            Effect::Observe(crate::engine::Observation::TakenOver(takeover)) => {
+                self.takeovers.push(*takeover);
+                return None;
+            }
             Effect::StopQueue { seq, key, .. } => {
                 self.stopped_queues.push((seq, key.queue));
                 return None;
@@ -402,6 +424,13 @@ impl Rig {
         for (ticket, from, to) in self.held_slices.take().unwrap_or_default() {
             let page = self.slice(ticket, from, to);
             self.give(page);
+        }
+    }
+
+    /// Answers the questions for the progress row.
+    pub(super) fn release_reads(&mut self) {
+        for ticket in self.held_reads.take().unwrap_or_default() {
+            self.give(Input::ProgressRead(ticket, Ok(self.progress.clone())));
         }
     }
 

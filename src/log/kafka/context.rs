@@ -15,7 +15,7 @@ use rdkafka::types::RDKafkaRespErr;
 
 use super::reason::Reason;
 use super::recall::Recall;
-use super::shared::Shared;
+use super::shared::{Command, Shared};
 use crate::log::Assignment;
 use crate::model::Shard;
 
@@ -95,7 +95,10 @@ impl Context {
         client.incremental_assign(list)?;
         client.pause(list)?;
         if !self.is_retired() {
-            self.shared.board.assign(shards_of(list));
+            let shards = shards_of(list);
+            // With too many orders waiting the connections are made when they are wanted.
+            self.shared.order(Command::Meet(shards.clone()));
+            self.shared.board.assign(shards);
         }
         Ok(())
     }

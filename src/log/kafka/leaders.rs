@@ -41,6 +41,7 @@ pub(super) type Checked = Result<BTreeMap<Shard, (u64, u64)>, String>;
 pub(super) type Stranded = Result<Option<BTreeSet<Shard>>, String>;
 
 enum Request {
+    Meet(Vec<i32>),
     End(Shard, oneshot::Sender<Result<End, Error>>),
     Check(Positions, Arc<Shared>),
 }
@@ -84,6 +85,12 @@ impl Leaders {
         }
     }
 
+    /// Has the connections made that a question for the ends of these partitions will want; nobody waits for that.
+    pub(super) fn meet(&self, partitions: Vec<i32>) {
+        // With so many questions waiting the connections are made by those.
+        let _ = self.requests.try_send(Request::Meet(partitions));
+    }
+
     /// Checks positions; the answer comes as [`Command::Checked`]. False when it cannot be asked now.
     pub(super) fn check(&self, positions: Positions, shared: &Arc<Shared>) -> bool {
         self.requests.try_send(Request::Check(positions, shared.clone())).is_ok()
@@ -118,6 +125,7 @@ impl Asking {
             let mut ends = Ends::new();
             for request in std::iter::once(first).chain(waiting.try_iter().take(BATCH_MAX)) {
                 match request {
+                    Request::Meet(partitions) => self.meet(&partitions),
                     Request::End(shard, answer) => ends.entry(shard).or_default().push(answer),
                     Request::Check(positions, shared) => {
                         shared.order(Command::Checked(self.check(&positions)));
@@ -128,6 +136,14 @@ impl Asking {
                 self.answer_ends(ends);
             }
         }
+    }
+
+    fn meet(&self, partitions: &[i32]) {
+        if let Err(text) = self.reach() {
+            tracing::debug!(text, "no broker to meet the leaders by");
+            return;
+        }
+        raw::wake_leaders(self.client.inner(), &self.topic, partitions);
     }
 
     fn answer_ends(&self, ends: Ends) {

@@ -133,6 +133,7 @@ impl Member {
             match command {
                 Command::Seek { shard, offset, answer } => self.places.seek(shard, offset, answer),
                 Command::Resume(shard) => self.go_on(shard),
+                Command::Meet(shards) => self.meet_leaders(&shards),
                 Command::Checked(checked) => self.judge(checked),
                 Command::Stranded(answer) => self.judge_stranded(answer),
                 Command::Leave => self.leave_group(),

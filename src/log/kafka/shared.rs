@@ -22,6 +22,8 @@ pub(super) enum Command {
     Seek { shard: Shard, offset: u64, answer: oneshot::Sender<Result<(), Error>> },
     /// Read on: the shard's buffer has room.
     Resume(Shard),
+    /// Make the connections to the leaders of these shards' partitions.
+    Meet(Vec<Shard>),
     /// What the leaders hold.
     Checked(Checked),
     /// Which shards have no member.

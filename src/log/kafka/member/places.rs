@@ -73,6 +73,16 @@ impl Member {
         }
     }
 
+    /// Has the connections made to the leaders of partitions that will be read, and asked for their end, as soon as their shards
+    /// are taken: between data centres the first request on a connection costs several round trips.
+    pub(super) fn meet_leaders(&self, shards: &[Shard]) {
+        let partitions: Vec<i32> = shards.iter().map(|shard| partition_of(*shard)).collect();
+        if !partitions.is_empty() {
+            raw::wake_leaders(self.client.client(), &self.topic, &partitions);
+            self.leaders.meet(partitions);
+        }
+    }
+
     /// Stops the client's reading of a partition whose buffer is full.
     pub(super) fn pause(&self, shard: Shard) {
         if let Err(error) = self.client.pause(&self.list(shard)) {
