@@ -1,4 +1,5 @@
-//! The engine, the model and the reading of events as a crate of their own, without what performs: instructions are counted in it (`counts/`).
+//! The engine, the model and the encodings as a crate of their own, without what performs: instructions are counted in it
+//! (`counts/`).
 //! Not a module of Dueline.
 
 #![allow(dead_code, reason = "what only other rooms use")]

@@ -87,16 +87,17 @@ pub(super) fn start(
             })?;
         }
         let marker = format!("-Ddueline.cluster.run={}", site.dir.display());
-        let joins = state.joins(name) && !plan::is_kafka(name);
-        let launch = match (is_replaced(cluster, name), joins) {
-            (true, _) => {
-                let launch = launch.option(format!("{REPLACE}={}", plan::address(name).ip()));
-                let launch = launch.option(HEAR_OTHERS.to_owned());
-                if otherwise.empty { launch.option(UNSAFELY.to_owned()) } else { launch }
-            }
-            (false, true) => launch.option(HEAR_OTHERS.to_owned()),
-            (false, false) => launch,
-        };
+        let mut launch = launch;
+        if takes_rows(cluster, state, name) {
+            launch = launch.option(HEAR_OTHERS.to_owned());
+        }
+        if is_replaced(cluster, name) {
+            launch = launch.option(format!("{REPLACE}={}", plan::address(name).ip()));
+        }
+        // Only a replacement may be.
+        if otherwise.empty {
+            launch = launch.option(UNSAFELY.to_owned());
+        }
         let process = launch.env(drag::env(cluster, name)?).start(&marker)?;
         say::line(format_args!("{name} starts as process {}, log {}", process.pid, site.log().display()));
         state.servers.insert((*name).clone(), process);
