@@ -205,7 +205,7 @@ impl Watch {
         let poller = tokio::spawn(async move {
             let mut pace = tokio::time::interval(INTERVAL);
             pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            let url = format!("http://127.0.0.1:{port}/v1/shards");
+            let url = format!("http://127.0.0.1:{port}/v1/shards?lag=false");
             loop {
                 pace.tick().await;
                 // One that starts, stands still or is cut off does not answer; the next question will tell.

@@ -67,7 +67,15 @@ impl Params {
     /// # Errors
     /// It is neither.
     pub(super) fn flag(&self, name: &str) -> Result<bool, Problem> {
-        let flag = self.text(name).map_or(Ok(false), str::parse);
+        self.flag_or(name, false)
+    }
+
+    /// A flag that is this without a word of it.
+    ///
+    /// # Errors
+    /// It is neither `true` nor `false`.
+    pub(super) fn flag_or(&self, name: &str, usual: bool) -> Result<bool, Problem> {
+        let flag = self.text(name).map_or(Ok(usual), str::parse);
         flag.map_err(|_| parameter(name, "must be true or false"))
     }
 

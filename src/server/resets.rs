@@ -74,7 +74,7 @@ pub(super) async fn reset(
     let named = named_shards(&named, all, app.node.cluster().shards)?;
     app.caller.note.about(told(named.as_ref()));
     let author = app.caller.author(by, reason)?;
-    let (known, missing) = shards::everywhere(&app, &headers).await?;
+    let (known, missing) = shards::everywhere(&app, &headers, true).await?;
     let stopped = to_reset(named, &known, &missing)?;
     let resets = stopped.into_iter().map(of_loss).collect::<Answer<Vec<(Reset, ResetView)>>>()?;
     let (resets, shown): (Vec<Reset>, Vec<ResetView>) = resets.into_iter().unzip();

@@ -93,21 +93,30 @@ pub(super) async fn queue(
 }
 
 const SHARDS: &str = "/v1/shards";
+const SHARDS_WITHOUT_LAG: &str = "/v1/shards?lag=false";
 
-/// Every shard: its owner, epoch, progress.
-#[utoipa::path(get, path = "/v1/shards", responses((status = 200, body = ShardPage)))]
-pub(super) async fn shards(app: App, _: NoParams, headers: HeaderMap) -> Answer<Json<ShardPage>> {
-    let (known, missing) = everywhere(&app, &headers).await?;
+/// Every shard: its owner, epoch, progress. With `lag=false` Kafka is not asked how far it is behind, for whoever asks often.
+#[utoipa::path(get, path = "/v1/shards", params(("lag" = Option<bool>, Query)),
+    responses((status = 200, body = ShardPage), (status = 400, body = Problem)))]
+pub(super) async fn shards(
+    app: App,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Answer<Json<ShardPage>> {
+    let with_lag = Params::read(query.as_deref(), &["lag"])?.flag_or("lag", true)?;
+    let (known, missing) = everywhere(&app, &headers, with_lag).await?;
     Ok(Json(ShardPage { shards: known.into_values().collect(), missing }))
 }
 
-/// Every shard, by number, as its owner or else the store has it, and who did not answer.
+/// Every shard, by number, as its owner or else the store has it, and who did not answer. Without lag Kafka is not asked.
 pub(super) async fn everywhere(
     app: &App,
     headers: &HeaderMap,
+    with_lag: bool,
 ) -> Answer<(BTreeMap<u32, ShardView>, Vec<String>)> {
-    let (mut known, mut missing) = own_shards(app).await;
-    let others = hop::ask_others::<ShardPage>(app, &Uri::from_static(SHARDS), headers).await;
+    let (mut known, mut missing) = own_shards(app, with_lag).await;
+    let uri = Uri::from_static(if with_lag { SHARDS } else { SHARDS_WITHOUT_LAG });
+    let others = hop::ask_others::<ShardPage>(app, &uri, headers).await;
     missing.extend(others.missing);
     for page in others.found {
         missing.extend(page.missing);
@@ -130,21 +139,26 @@ pub(super) async fn everywhere(
 }
 
 /// The shards that this instance holds or is taking, and those that did not say.
-async fn own_shards(app: &App) -> (BTreeMap<u32, ShardView>, Vec<String>) {
+async fn own_shards(app: &App, with_lag: bool) -> (BTreeMap<u32, ShardView>, Vec<String>) {
     let now = app.node.service().clock().now().boot;
     let asked = hop::ask_all(app, move |engine| engine.shard_view(now)).await;
     let held = asked.found.into_iter().filter(|(_, view)| !matches!(view.phase, "idle" | "fenced"));
     let shown = stream::iter(held).map(|(shard, view)| async move {
-        let end = tokio::time::timeout(limits::ASK_TIMEOUT, app.node.consumer().end(shard)).await;
-        let next = end.ok().and_then(Result::ok).map(|end| end.next);
-        (shard.0, shard_view(app, shard, &view, next))
+        let lag = if with_lag { lag(app, shard, &view).await } else { None };
+        (shard.0, shard_view(app, shard, &view, lag))
     });
     (shown.buffered(limits::SHARDS_AT_ONCE).collect().await, asked.missing)
 }
 
-/// `next` is the end of the shard's log, if that could be asked for.
-fn shard_view(app: &App, shard: Shard, view: &engine::ShardView, next: Option<u64>) -> ShardView {
-    let behind = next.or(view.log_end).map(|end| end.saturating_sub(view.next_offset));
+/// Records that a shard is behind its log, whose end is asked for; failing that, behind the end that it last heard of.
+async fn lag(app: &App, shard: Shard, view: &engine::ShardView) -> Option<u64> {
+    let end = tokio::time::timeout(limits::ASK_TIMEOUT, app.node.consumer().end(shard)).await;
+    let next = end.ok().and_then(Result::ok).map(|end| end.next);
+    let behind = next.or(view.log_end)?.saturating_sub(view.next_offset);
+    Some(behind.max(view.backlog as u64))
+}
+
+fn shard_view(app: &App, shard: Shard, view: &engine::ShardView, lag: Option<u64>) -> ShardView {
     ShardView {
         shard: shard.0,
         owner: Some(app.node.config().instance.name.clone()),
@@ -157,7 +171,7 @@ fn shard_view(app: &App, shard: Shard, view: &engine::ShardView, next: Option<u6
             topic_id: loss.topic_id.clone(),
         }),
         applied: i64::try_from(view.next_offset).unwrap_or(i64::MAX) - 1,
-        lag: behind.map(|behind| behind.max(view.backlog as u64)),
+        lag,
         watermark: watermark(view.watermark),
         tasks_in_memory: view.tasks,
     }

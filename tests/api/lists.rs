@@ -97,6 +97,19 @@ async fn a_queue_names_its_head_and_shards_tell_how_far_they_are() {
     let own = &shards["shards"]
         [head["shard"].as_u64().and_then(|shard| usize::try_from(shard).ok()).expect("a number")];
     assert_eq!((&own["applied"], &own["lag"], &own["phase"]), (&json!(0), &json!(0), &json!("running")));
+    let unasked = dev.get("/v1/shards?lag=false").await.json;
+    assert_eq!(unasked["shards"].as_array().map(Vec::len), shards["shards"].as_array().map(Vec::len));
+    for (unasked, shard) in unasked["shards"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .zip(shards["shards"].as_array().into_iter().flatten())
+    {
+        assert_eq!(
+            (&unasked["shard"], &unasked["epoch"], &unasked["lag"]),
+            (&shard["shard"], &shard["epoch"], &Value::Null)
+        );
+    }
     let nothing = dev.get("/v1/queues/nothing").await.json;
     assert_eq!((&nothing["ready"], &nothing["head"]), (&json!(0), &Value::Null));
 }

@@ -49,10 +49,11 @@ fn bodies() -> Vec<(&'static str, Vec<u8>, u16, &'static str)> {
 }
 
 /// Requests without a body.
-const PATHS: [(&str, &str, u16, &str); 22] = [
+const PATHS: [(&str, &str, u16, &str); 23] = [
     ("GET", "/v1/tasks/a/b?full=1", 400, "unknown_parameter"),
     ("GET", "/v1/queues/a?full=1", 400, "unknown_parameter"),
     ("GET", "/v1/shards?full=1", 400, "unknown_parameter"),
+    ("GET", "/v1/shards?lag=maybe", 400, "invalid_parameter"),
     ("POST", "/v1/tasks?wait=5", 400, "unknown_parameter"),
     ("POST", "/v1/tasks:batch?wait=5", 400, "unknown_parameter"),
     ("GET", "/v1/tasks/%zz/a", 400, "invalid_path"),

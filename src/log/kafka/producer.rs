@@ -33,8 +33,8 @@ use super::{context, error, raw};
 use crate::log::{self, Answer, Error, Message, Target, Topic, Written};
 use crate::model::Wall;
 
-/// The delivery thread looks around at least this often, in milliseconds.
-const IDLE_MS: u64 = 100;
+/// The delivery thread looks around at least this often, in milliseconds. Each look costs one: `poll` spins while less is left.
+const IDLE_MS: u64 = 500;
 /// Shortest time between two clients, in milliseconds: brokers pay for each new one.
 const ANEW_MS: u64 = 1_000;
 

@@ -7,11 +7,14 @@
 use super::state;
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::thread::set_current_timer_slack;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, OpenOptions};
+use std::io;
 use std::net::{SocketAddr, TcpStream};
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -53,7 +56,7 @@ impl Site {
         let jvm = jvm.iter().copied().chain(["-cp", &class_path]).map(str::to_owned).collect();
         let main = main.iter().map(|arg| (*arg).to_owned()).collect();
         let (java, dir) = (self.java.clone(), self.dir.clone());
-        Launch { java, jvm, main, dir, log: self.log(), network: None, env: Vec::new() }
+        Launch { java, jvm, main, dir, log: self.log(), network: None, env: Vec::new(), timer_slack: None }
     }
 
     /// Where its output goes.
@@ -76,6 +79,8 @@ pub(crate) struct Launch {
     network: Option<PathBuf>,
     /// Variables of its environment beside those of this program.
     env: Vec<(&'static str, PathBuf)>,
+    /// How much later than asked for its timers may fire.
+    timer_slack: Option<Duration>,
 }
 
 /// A started process, as written to the state file.
@@ -97,6 +102,11 @@ impl Launch {
     /// Runs it with these variables too, when it is started.
     pub(crate) fn env(self, env: Vec<(&'static str, PathBuf)>) -> Launch {
         Launch { env, ..self }
+    }
+
+    /// Lets the process's timers fire so much later than asked for, all of its threads' (`PR_SET_TIMERSLACK`).
+    pub(crate) fn timer_slack(self, timer_slack: Duration) -> Launch {
+        Launch { timer_slack: Some(timer_slack), ..self }
     }
 
     /// One option more of the Java machine.
@@ -132,7 +142,7 @@ impl Launch {
             // It becomes the program: the process id stays.
             enter.arg("nsenter").arg(format!("--net={}", network.display()));
         }
-        let child = enter
+        enter
             .arg(&self.java)
             .args(&self.jvm)
             .arg(marker)
@@ -142,12 +152,25 @@ impl Launch {
             .envs(self.env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(log.try_clone().context("sharing the log between stdout and stderr")?)
-            .stderr(log)
-            .spawn()
+            .stderr(log);
+        let child = with_timer_slack(self.timer_slack, || enter.spawn())
             .context("starting `setsid java`: is util-linux installed?")?;
         let pid = i32::try_from(child.id()).context("a process id beyond 31 bits")?;
         Identity::of(pid, marker.to_owned())
     }
+}
+
+/// Starts a process from a thread with this slack, which the process has from it.
+fn with_timer_slack(slack: Option<Duration>, start: impl FnOnce() -> io::Result<Child>) -> io::Result<Child> {
+    let nanos = slack.and_then(|slack| NonZeroU64::new(u64::try_from(slack.as_nanos()).ok()?));
+    if nanos.is_none() {
+        return start();
+    }
+    set_current_timer_slack(nanos)?;
+    let started = start();
+    // Back to what this thread began with.
+    set_current_timer_slack(None)?;
+    started
 }
 
 impl Identity {
