@@ -64,7 +64,7 @@ pub(crate) async fn all(stage: &mut Stage<'_>, plan: &Plan, ledger: &Path, done:
                 stage.leave(name)?;
             }
             Step::LoseDc { dc, whole, further, for_ms, .. } => {
-                places::lose_dc(stage, dc, *whole, further.as_deref(), *for_ms).await?;
+                places::lose_dc(stage, dc, *whole, further, *for_ms).await?;
             }
             Step::LoseServers { names, how, for_ms, .. } => {
                 places::lose_servers(stage, names, *how, *for_ms).await?;

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use dueline::testing::history::History;
+use dueline::testing::history::{Fault, History};
 use serde::Serialize;
 
 use crate::act::MEANWHILE_QUEUE;
 use crate::cluster::BROKERS;
-use crate::course::{self, Course, HandOver, Recovery};
+use crate::course::{self, Course, HandOver, Recovery, Stretch};
 use crate::plan::Scenario;
 use crate::takeover::Spread;
 
@@ -20,6 +20,8 @@ const WAIT_MS_MAX: i64 = 15_000;
 const TAKEN_MS_MAX: i64 = 40_000;
 /// When a drain, or a stop in good order, moves shards, none is without a running owner for longer.
 const HAND_OVER_MS_MAX: i64 = 1_000;
+/// While a data centre is emptied, off and filled again nothing is later (99th percentile of each 5 s).
+const EVACUATION_LATE_MS_MAX: i64 = 1_000;
 /// Lateness is what it was, so long after the loss.
 const CALM_AFTER_MS_MAX: i64 = 90_000;
 /// What is due while no event can be taken in is so late at most (99th percentile).
@@ -54,9 +56,15 @@ pub(crate) fn of(scenario: Scenario, measured: &Measured<'_>) -> Vec<Bound> {
             all.extend(calm(measured));
             all
         }
-        Scenario::Drain | Scenario::Evacuate | Scenario::Upgrade | Scenario::Grow => {
+        Scenario::Drain | Scenario::Upgrade | Scenario::Grow => {
             let mut all = vec![accepted(measured.course, ALL_PERCENT)];
             all.extend(measured.hand_overs.iter().map(handed_over));
+            all
+        }
+        Scenario::Evacuate => {
+            let mut all = vec![accepted(measured.course, ALL_PERCENT)];
+            all.extend(measured.hand_overs.iter().map(handed_over));
+            all.extend(measured.history.faults.iter().map(|fault| late_throughout(measured.course, fault)));
             all
         }
         Scenario::ServersGrow => vec![accepted(measured.course, ALL_PERCENT), waited(measured.course)],
@@ -108,6 +116,28 @@ fn handed_over(HandOver { what, shards, longest_ms, .. }: &HandOver) -> Bound {
     }
 }
 
+/// Lateness all through a fault, a stretch without a call being none.
+fn late_throughout(course: &Course, fault: &Fault) -> Bound {
+    let is_within = |stretch: &&Stretch| {
+        let at = course.begun + stretch.at_ms;
+        fault.from < at + course::STRETCH_MS && at < fault.to
+    };
+    let stretches: Vec<&Stretch> = course.stretches.iter().filter(is_within).collect();
+    let late: Vec<Option<i64>> =
+        stretches.iter().map(|one| one.lateness.as_ref().map(|late| late.p99_ms)).collect();
+    let worst = late.iter().flatten().max();
+    let silent = late.iter().filter(|late| late.is_none()).count();
+    Bound {
+        what: format!("{}: lateness (p99 of 5 s) all the time", fault.what),
+        wanted: format!("at most {EVACUATION_LATE_MS_MAX} ms"),
+        measured: match worst {
+            Some(ms) => format!("{ms} ms at worst, {silent} of {} stretches without a call", late.len()),
+            None => "no call".to_owned(),
+        },
+        kept: silent == 0 && worst.is_some_and(|ms| *ms <= EVACUATION_LATE_MS_MAX),
+    }
+}
+
 fn calm<'a>(measured: &Measured<'a>) -> impl Iterator<Item = Bound> + use<'a> {
     measured.course.calm_after_ms.iter().map(|(what, calm_ms)| Bound {
         what: format!("{what}: lateness (p99 of 5 s) below 1 s again"),
@@ -150,7 +180,7 @@ mod tests {
     use crate::sample;
 
     fn measured(history: &History, recovery: Recovery, sent: usize, waits: Vec<i64>) -> Vec<bool> {
-        let course = Course::of(history, sent, waits, 200_000);
+        let course = Course::of(history, sent, waits, 25_100);
         let brokers = BROKERS.iter().map(ToString::to_string).collect();
         let measured = Measured {
             history,
@@ -193,6 +223,33 @@ mod tests {
         let called = sample::called(&queue, "t", 20_000, (arrived, arrived + 1));
         let faults = vec![Fault { what: "dc1 lost".into(), from: 10_000, to: 60_000 }];
         History { asked: vec![asked], called: vec![called], faults, ..History::default() }
+    }
+
+    #[test]
+    fn an_evacuation_keeps_lateness_low_all_the_time_and_something_runs_all_the_time() {
+        let kept = |late_ms: i64, silent: bool| {
+            let fault = Fault { what: "dc1 evacuated".into(), from: 10_000, to: 40_000 };
+            let mut history = History {
+                asked: vec![sample::asked("q", "t", 0)],
+                faults: vec![fault],
+                ..History::default()
+            };
+            for at in (0..60_000).step_by(1_000) {
+                let queue = format!("q{at}");
+                let arrived = at + if at == 20_000 { late_ms } else { 5 };
+                if !silent || !(24_000..36_000).contains(&at) {
+                    history.called.push(sample::called(&queue, "t", at, (arrived, arrived)));
+                }
+            }
+            let course = Course::of(&history, 1, vec![1], 60_000);
+            let (recoveries, hand_overs, gone) = (&[], &[], &[]);
+            let measured = Measured { history: &history, course: &course, recoveries, hand_overs, gone };
+            of(Scenario::Evacuate, &measured).last().map(|bound| bound.kept)
+        };
+        assert_eq!(
+            (kept(1_000, false), kept(1_001, false), kept(5, true)),
+            (Some(true), Some(false), Some(false))
+        );
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub(crate) const DCS: [&str; 3] = ["dc1", "dc2", "dc3"];
 pub(crate) const BROKERS: [&str; 6] = ["kafka-1", "kafka-2", "kafka-3", "kafka-4", "kafka-5", "kafka-6"];
 pub(crate) const NODES: [&str; 5] =
     ["cassandra-1", "cassandra-2", "cassandra-3", "cassandra-4", "cassandra-5"];
+/// Of those that have a row so many have to answer.
+pub(crate) const QUORUM: usize = 3;
 /// The last byte of an instance's address begins here; there are this many for instances.
 const INSTANCE_HOST: u8 = 21;
 pub(crate) const INSTANCES_MAX: usize = 9;

@@ -5,13 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use dueline::testing::history::{Asked, Called, History};
+use dueline::testing::history::{Asked, Asks, Called, History};
 use serde::Serialize;
 
 use crate::takeover::Spread;
 
 /// Lateness is looked at in stretches of this, in milliseconds.
-const STRETCH_MS: i64 = 5_000;
+pub(crate) const STRETCH_MS: i64 = 5_000;
 /// After a fault it is to be below this again for 99 of 100, in milliseconds.
 const CALM_MS: i64 = 1_000;
 
@@ -52,8 +52,8 @@ pub(crate) struct Course {
     pub(crate) waits: Option<Spread>,
     /// Of all first attempts, in milliseconds.
     pub(crate) lateness: Option<Spread>,
-    /// For each fault: how long after its beginning the last stretch ended in which lateness was above a second (99th percentile),
-    /// in milliseconds; 0 = there was none, `None` = it was above still when the next fault began, or the run ended.
+    /// For each fault: how long after its beginning the last stretch ended in which lateness was above a second (99th percentile) or
+    /// nothing was called, in milliseconds; 0 = there was none, `None` = it was above still when the next fault began, or the run ended.
     pub(crate) calm_after_ms: Vec<(String, Option<i64>)>,
     pub(crate) stretches: Vec<Stretch>,
     /// The same, for pictures: since when, and each second.
@@ -86,8 +86,11 @@ impl Course {
         let calm_after = history.faults.iter().enumerate().map(|(number, fault)| {
             let end = history.faults.get(number + 1).map_or(until, |next| next.from);
             let is_of = |at: i64| (fault.from..end).contains(&at);
+            // While events come all the time, nothing called is nothing that runs.
+            let is_silent = |one: &Stretch| one.calls == 0 && begun + one.at_ms + STRETCH_MS <= load_ended;
             let bad = |one: &&Stretch| {
-                is_of(begun + one.at_ms) && one.lateness.is_some_and(|late| late.p99_ms > CALM_MS)
+                let is_late = one.lateness.is_some_and(|late| late.p99_ms > CALM_MS);
+                is_of(begun + one.at_ms) && (is_late || is_silent(one))
             };
             let last = stretches.iter().filter(bad).map(|one| begun + one.at_ms + STRETCH_MS).max();
             let calm = last.is_none_or(|last| last < end).then(|| last.map_or(0, |last| last - fault.from));
@@ -146,7 +149,11 @@ pub(crate) fn calm_text(calm_ms: Option<i64>) -> String {
 fn lateness(history: &History) -> Vec<(i64, i64)> {
     let mut asked: BTreeMap<(&str, &str), Vec<&Asked>> = BTreeMap::new();
     for one in &history.asked {
-        if let (Some(queue), Some(id)) = (&one.queue, &one.id) {
+        // A cancel that comes too late makes no task less late.
+        let asks_for_a_run = matches!(one.asks, Asks::Schedule { .. } | Asks::Reschedule { .. });
+        if let (Some(queue), Some(id)) = (&one.queue, &one.id)
+            && asks_for_a_run
+        {
             asked.entry((queue, id)).or_default().push(one);
         }
     }
@@ -184,9 +191,11 @@ fn stretches(history: &History, late: &[(i64, i64)], begun: i64, until: i64, len
     all
 }
 
+/// Between two of these times, or from the last one until then.
 fn longest_gap(times: impl Iterator<Item = i64>, until: i64) -> i64 {
     let mut times: Vec<i64> = times.filter(|at| *at <= until).collect();
     times.sort_unstable();
+    times.extend(times.last().map(|_| until));
     times.windows(2).map(|two| two[1] - two[0]).max().unwrap_or(0)
 }
 
@@ -220,7 +229,11 @@ mod tests {
         assert_eq!(lateness(&history).iter().map(|(_, late)| *late).collect::<Vec<_>>(), [5, 7, 9]);
         let course = Course::of(&history, 4, vec![3, 4, 5], 20_000);
         assert_eq!((course.accepted, course.sent), (3, 4));
-        assert_eq!((course.without_accepts_ms, course.without_calls_ms), (3_990, 2_495));
+        assert_eq!(
+            (course.without_accepts_ms, course.without_calls_ms),
+            (16_000, 15_991),
+            "until the load ends"
+        );
         assert_eq!(course.stretches.iter().map(|one| one.calls).collect::<Vec<_>>(), [4, 0, 0, 0, 0]);
     }
 

@@ -183,6 +183,8 @@ struct Book {
     /// The highest token that each queue has seen.
     highest: BTreeMap<String, [u64; 3]>,
     done: BTreeSet<Key>,
+    /// Calls that no ledger line can be made of.
+    unreadable: Vec<String>,
 }
 
 /// What the guard of the tokens says.
@@ -215,8 +217,18 @@ impl Calls {
         }
     }
 
+    /// Takes down a call that does not say what it is of.
+    pub(crate) fn unreadable(&self, what: String) {
+        self.lock().unreadable.push(what);
+    }
+
     pub(crate) fn all(&self) -> Vec<Call> {
         self.lock().calls.clone()
+    }
+
+    /// Those that do not say what they are of.
+    pub(crate) fn all_unreadable(&self) -> Vec<String> {
+        self.lock().unreadable.clone()
     }
 
     pub(crate) fn count(&self) -> usize {

@@ -141,12 +141,12 @@ pub(crate) enum Step {
         down_ms: i64,
         rest_ms: i64,
     },
-    /// A data centre lost for `for_ms`: whole, with all that is in it, or cut off only. When others have taken over, a further
-    /// server may be killed for half of that.
+    /// A data centre lost for `for_ms`: whole, with all that is in it, or cut off only. When others have taken over, further
+    /// servers may be killed for half of that.
     LoseDc {
         dc: String,
         whole: bool,
-        further: Option<String>,
+        further: Vec<String>,
         for_ms: i64,
         rest_ms: i64,
     },
@@ -293,7 +293,10 @@ impl fmt::Display for Step {
             Step::LoseDc { dc, whole, further, for_ms, .. } => {
                 let how = if *whole { "lose all of" } else { "cut off" };
                 write!(f, "{how} {dc} for {:.1} s", s(for_ms))?;
-                further.iter().try_for_each(|name| write!(f, ", and {name} too for half of it"))
+                match &further[..] {
+                    [] => Ok(()),
+                    names => write!(f, ", and {} too for half of it", names.join(", ")),
+                }
             }
             Step::LoseServers { names, how, for_ms, .. } => {
                 write!(f, "{} {} for {:.1} s", names.join(", "), how.word(), s(for_ms))

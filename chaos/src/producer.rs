@@ -35,6 +35,8 @@ impl Producer {
             .set("enable.idempotence", "true")
             .set("partitioner", "murmur2_random")
             .set("linger.ms", "5")
+            // A run may be without brokers for longer than the default of five minutes; no record is to be given up.
+            .set("message.timeout.ms", "1800000")
             // As docs/operations.md advises: what a vanished broker was asked is given up long before the default of a minute.
             .set("socket.timeout.ms", "10000")
             .set("topic.metadata.refresh.interval.ms", "5000")

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use dueline::testing::checker::{self, Rule, Slack};
 use dueline::testing::history::History;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::bounds::{self, Bound, Measured};
 use crate::clock::{rfc3339, wall_ms};
@@ -206,18 +206,36 @@ impl Report {
 }
 
 /// Judges histories that were written before; true when they are clean.
-/// `known_ms` is for looking closer: how long after its acknowledgement a record is taken as known to its owner.
+/// `known_ms` is for looking closer: how long after its acknowledgement a record is taken as known to its owner; unless it is given,
+/// the longest of the runs whose results lie beside the histories.
 pub(crate) fn check(files: &[PathBuf], known_ms: Option<i64>) -> Result<bool> {
     let mut history = History::default();
     for path in files {
         let file = File::open(path).with_context(|| format!("{}", path.display()))?;
         history.read(BufReader::new(file)).with_context(|| format!("{}", path.display()))?;
     }
-    let judged = checker::check(&history, &slack(known_ms.unwrap_or(Slack::default().known_ms)));
+    let of_runs = || files.iter().filter_map(|path| known_in(&path.with_file_name("result.json"))).max();
+    let known_ms = known_ms.or_else(of_runs).unwrap_or(Slack::default().known_ms);
+    let judged = checker::check(&history, &slack(known_ms));
     tell_judged(&judged)?;
-    let wrongs = judged.wrongs.len();
-    say::data(if wrongs == 0 { "clean".to_owned() } else { format!("NOT CLEAN: {wrongs} violations") })?;
-    Ok(wrongs == 0)
+    let (wrongs, unjudged) = (judged.wrongs.len(), unjudged(&judged, &history));
+    let verdict = match (wrongs, &unjudged[..]) {
+        (0, []) => "clean".to_owned(),
+        (0, rules) => format!("NOT CLEAN: nothing to judge by: {}", rules.join(", ")),
+        (wrongs, _) => format!("NOT CLEAN: {wrongs} violations"),
+    };
+    say::data(format_args!("{verdict}, records taken as known after {known_ms} ms"))?;
+    Ok(wrongs == 0 && unjudged.is_empty())
+}
+
+/// What a run took, by its result.
+fn known_in(result: &Path) -> Option<i64> {
+    #[derive(Deserialize)]
+    struct Known {
+        known_ms: i64,
+    }
+    let file = File::open(result).ok()?;
+    serde_json::from_reader(BufReader::new(file)).ok().map(|known: Known| known.known_ms)
 }
 
 fn unjudged(judged: &checker::Report, history: &History) -> Vec<&'static str> {

@@ -172,7 +172,8 @@ pub(crate) async fn run(args: Args, cluster: Option<Arc<Cluster>>) -> Result<boo
         let is_same = std::fs::read(next)? == std::fs::read(&program)?;
         ensure!(!is_same, "--next is the very program that instances begin with: name another build");
     }
-    let clocks = (args.scenario == Scenario::ClockStep).then(skew::library).transpose()?;
+    let moves_clocks = matches!(args.scenario, Scenario::ClockStep | Scenario::Mixed);
+    let clocks = moves_clocks.then(skew::library).transpose()?;
     let servers = match (&cluster, args.kafka, args.cassandra) {
         (Some(cluster), ..) => Servers::given(cluster.kafka.clone(), cluster.cassandra.clone()),
         (None, Some(kafka), Some(cassandra)) => Servers::given(kafka, cassandra),

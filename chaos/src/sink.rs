@@ -98,6 +98,7 @@ async fn take(
 ) -> Response {
     let payload = String::from_utf8_lossy(&body).into_owned();
     let Some(called) = called(&headers, payload) else {
+        calls.unreadable(format!("a call by {by} whose headers cannot be read: {headers:?}"));
         return (StatusCode::BAD_REQUEST, "a header is missing or cannot be read").into_response();
     };
     let wish: Wish = serde_json::from_str(&called.payload).unwrap_or_default();

@@ -357,6 +357,7 @@ impl<'a> Stage<'a> {
     pub(crate) fn history(&self) -> History {
         let calls = self.sink.calls.all();
         let mut wrongs = self.wrongs.clone();
+        wrongs.extend(self.sink.calls.all_unreadable());
         for Call { called, by, .. } in &calls {
             if self.forbidden.contains(&(called.queue.clone(), called.id.clone())) {
                 wrongs.push(format!("cancelled while nobody lived, and yet called by {by}: {called:?}"));

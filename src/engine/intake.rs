@@ -161,19 +161,18 @@ impl Engine {
     /// has let go of is not.
     fn first_to_read(&mut self) -> u64 {
         let applied_to = self.commit.next_offset();
-        if self.intake.again.is_none() {
-            let first = self.commit.log_first().unwrap_or(applied_to);
-            let told = self.outbox.decided_to();
-            let from = if self.options.publishes { told.max(first) } else { applied_to };
-            if self.options.publishes && told < first {
-                let detail =
-                    format!("records {told} to {first} are gone: what was decided of them is not published");
-                self.observe(Observation::Trouble { what: "task events", detail });
-            }
-            self.intake.again = Some(from.min(applied_to)..applied_to);
+        let told = if self.options.publishes { self.outbox.decided_to() } else { applied_to };
+        let again = self.intake.again.clone().unwrap_or(told.min(applied_to)..applied_to);
+        // Retention may have gone on since reading began.
+        let from = again.start.max(self.commit.log_first().unwrap_or(0).min(again.end));
+        if again.start < from {
+            let detail = "what was decided of them is not published";
+            let detail = format!("records {} to {from} are gone: {detail}", again.start);
+            self.observe(Observation::Trouble { what: "task events are lost", detail });
+            self.outbox.expect_decisions(from, 0);
         }
-        let again = self.intake.again.clone().filter(|again| !again.is_empty());
-        again.map_or(applied_to, |again| again.start)
+        self.intake.again = Some(from..again.end);
+        if from < again.end { from } else { applied_to }
     }
 
     fn seek(&mut self) {

@@ -152,7 +152,7 @@ impl Outbox {
     }
 
     /// A batch was decided: its decisions are published when so many events are.
-    fn expect_decisions(&mut self, next_offset: u64, waiting: usize) {
+    pub(super) fn expect_decisions(&mut self, next_offset: u64, waiting: usize) {
         self.untold.push_back(Untold { next_offset, waiting });
         self.settle_decisions();
     }

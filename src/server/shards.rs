@@ -97,7 +97,7 @@ const SHARDS_WITHOUT_LAG: &str = "/v1/shards?lag=false";
 
 /// Every shard: its owner, epoch, progress. With `lag=false` Kafka is not asked how far it is behind, for whoever asks often.
 #[utoipa::path(get, path = "/v1/shards", params(("lag" = Option<bool>, Query)),
-    responses((status = 200, body = ShardPage), (status = 400, body = Problem)))]
+    responses((status = 200, body = ShardPage)))]
 pub(super) async fn shards(
     app: App,
     RawQuery(query): RawQuery,

@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use super::{TAKEOVER_SECONDS_MAX, taken_in};
 use crate::clock::{self, until_wall, wall_ms};
-use crate::cluster::{self, BROKERS, NODES};
+use crate::cluster::{self, BROKERS, NODES, QUORUM};
 use crate::course::Recovery;
 use crate::event::Event;
 use crate::plan::{Down, Wire};
@@ -12,8 +12,8 @@ use crate::say;
 use crate::site;
 use crate::stage::Stage;
 
-/// Nodes that have to answer.
-const QUORUM: usize = 3;
+/// Without a quorum of nodes nothing starts any more after this: the lease, and what was on its way, in milliseconds.
+const QUIET_AFTER_MS: i64 = 8_000;
 /// Tasks that come due while no event can be taken in, their queues, and what the names of those begin with.
 const MEANWHILE: i64 = 400;
 const MEANWHILE_QUEUES: i64 = 40;
@@ -29,7 +29,7 @@ pub(super) async fn lose_dc(
     stage: &mut Stage<'_>,
     dc: &str,
     whole: bool,
-    further: Option<&str>,
+    further: &[String],
     for_ms: i64,
 ) -> Result<()> {
     let victims: Vec<String> = stage.names().into_iter().filter(|name| is_in(name, dc)).collect();
@@ -45,12 +45,11 @@ pub(super) async fn lose_dc(
     if let Err(error) = taken {
         stage.wrong(format!("{dc} lost: {error}"));
     }
-    if let Some(further) = further {
-        let without_quorum = wall_ms();
-        lose_servers(stage, &[further.to_owned()], Down::Killed, for_ms / 2).await?;
-        halt_all(stage, without_quorum);
+    if !further.is_empty() {
+        let own = if whole { NODES.iter().filter(|node| cluster::dc_of(node) == dc).count() } else { 0 };
+        lose_more(stage, further, own, Down::Killed, for_ms / 2).await?;
         if let Err(error) = others_run(stage, dc).await {
-            stage.wrong(format!("{dc} lost, {further} back: {error}"));
+            stage.wrong(format!("{dc} lost, {} back: {error}", further.join(", ")));
         }
     }
     until_wall(from + for_ms).await;
@@ -82,6 +81,17 @@ pub(super) async fn lose_servers(
     how: Down,
     for_ms: i64,
 ) -> Result<()> {
+    lose_more(stage, names, 0, how, for_ms).await
+}
+
+/// The same where so many nodes are lost already.
+async fn lose_more(
+    stage: &mut Stage<'_>,
+    names: &[String],
+    lost: usize,
+    how: Down,
+    for_ms: i64,
+) -> Result<()> {
     let length = for_ms.to_string();
     let (begin, end): (&[&str], &str) = match how {
         Down::Killed => (&["kill"], "start"),
@@ -96,16 +106,32 @@ pub(super) async fn lose_servers(
     let from = wall_ms();
     cluster::act(&[begin, &servers].concat()).await?;
     let gone = wall_ms();
+    // Who cannot reach the store, or waits for it, does not hear in time how calls ended. One node less is no reason.
+    let nodes = names.iter().filter(|name| name.starts_with("cassandra")).count();
+    let no_quorum = nodes > 0 && lost + nodes > NODES.len() - QUORUM;
+    if no_quorum && how == Down::Killed {
+        nothing_starts(stage, gone + QUIET_AFTER_MS, from + for_ms).await;
+    }
     until_wall(from + for_ms).await;
     // Starting takes its time; what is measured of the fault ends here.
     stage.gone.push((names.to_vec(), gone, wall_ms()));
     cluster::act(&[&[end], &servers[..]].concat()).await?;
     stage.fault(format!("{} {}", names.join(", "), how.word()), from);
-    // Who cannot reach the store, or waits for it, does not hear in time how calls ended. One node less is no reason.
-    if names.iter().filter(|name| name.starts_with("cassandra")).count() > NODES.len() - QUORUM {
+    if no_quorum {
         halt_all(stage, from);
     }
     Ok(())
+}
+
+/// Without a quorum a start cannot be put on record, so nobody calls anything.
+async fn nothing_starts(stage: &mut Stage<'_>, from: i64, to: i64) {
+    until_wall(from.min(to)).await;
+    let before = stage.sink.calls.count();
+    until_wall(to).await;
+    let calls = stage.sink.calls.count() - before;
+    if calls > 0 {
+        stage.wrong(format!("{calls} calls while there was no quorum of nodes"));
+    }
 }
 
 fn halt_all(stage: &mut Stage<'_>, from: i64) {

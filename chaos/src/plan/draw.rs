@@ -2,7 +2,7 @@
 
 use dueline::testing::rng::Rng;
 
-use crate::cluster::{self, BROKERS, DCS, NODES};
+use crate::cluster::{self, BROKERS, DCS, NODES, QUORUM};
 
 use super::{BTreeSet, Cut, Down, Plan, Scenario, Server, Step, Wanted, mix, ways};
 
@@ -27,6 +27,8 @@ const DRAINED_MS: (i64, i64) = (4_000, 12_000);
 const EVACUATED_MS: (i64, i64) = (20_000, 40_000);
 /// How long one server is killed or frozen, from and to.
 const SERVER_DOWN_MS: (i64, i64) = (10_000, 40_000);
+/// How long all brokers are gone, in minutes: what is persisted runs on time all the while.
+const KAFKA_GONE_MINUTES: u32 = 10;
 /// What a fault takes in all beyond its own length, about.
 pub(super) const SETTLE_MS: i64 = 15_000;
 pub(super) const MINUTE_MS: i64 = 60_000;
@@ -49,8 +51,8 @@ pub(super) fn plan(wanted: &Wanted) -> Plan {
         Scenario::DcLoss => dc_losses(wanted, true, false),
         Scenario::DcCut => dc_losses(wanted, false, false),
         Scenario::QuorumLoss => dc_losses(wanted, true, true),
-        Scenario::KafkaGone => gone(wanted, &BROKERS),
-        Scenario::CassandraGone => gone(wanted, &NODES),
+        Scenario::KafkaGone => gone(wanted, &BROKERS, KAFKA_GONE_MINUTES),
+        Scenario::CassandraGone => gone(wanted, &NODES, 1),
         Scenario::ServersDown => servers_down(wanted),
         Scenario::Wan => mix::wan(wanted),
         Scenario::RollingRestart => mix::restarts(wanted, &instances),
@@ -170,18 +172,31 @@ fn dc_losses(wanted: &Wanted, whole: bool, and_more: bool) -> Vec<Step> {
         }
         let (shortest, longest) = DC_LOST_MS;
         let dc = dcs[number % dcs.len()];
-        // With one node more there is no quorum; of the third data centre's single node two would have to go.
-        let others: Vec<&str> = NODES.into_iter().filter(|node| cluster::dc_of(node) != dc).collect();
-        let further = others[dice.index(others.len())].to_owned();
+        let further = if and_more { without_quorum(dc, &mut dice) } else { Vec::new() };
         steps.push(Step::LoseDc {
             dc: dc.to_owned(),
             whole,
-            further: and_more.then_some(further),
+            further,
             for_ms: dice.range_ms(shortest, longest),
             rest_ms: dice.range_ms(DC_REST_MS.0, DC_REST_MS.1),
         });
     }
     steps
+}
+
+/// As many nodes of other data centres as have to go beside one's own until there is no quorum, no two of one data centre.
+fn without_quorum(dc: &str, dice: &mut Rng) -> Vec<String> {
+    let (own, mut others): (Vec<&str>, Vec<&str>) =
+        NODES.into_iter().partition(|node| cluster::dc_of(node) == dc);
+    dice.shuffle(&mut others);
+    let mut further: Vec<&str> = Vec::new();
+    for node in others {
+        let is_there = further.iter().any(|one| cluster::dc_of(one) == cluster::dc_of(node));
+        if own.len() + further.len() <= NODES.len() - QUORUM && !is_there {
+            further.push(node);
+        }
+    }
+    further.into_iter().map(str::to_owned).collect()
 }
 
 /// Each instance once a round, in an order of the seed.
@@ -213,11 +228,11 @@ fn evacuations(wanted: &Wanted) -> Vec<Step> {
 }
 
 /// All servers of a kind killed at once.
-fn gone(wanted: &Wanted, names: &[&str]) -> Vec<Step> {
+fn gone(wanted: &Wanted, names: &[&str], minutes: u32) -> Vec<Step> {
     let mut dice = Rng::of_stream(wanted.seed, STEPS);
-    let minutes = i64::from(wanted.minutes.unwrap_or(1).max(1));
+    let minutes = i64::from(wanted.minutes.unwrap_or(minutes).max(1));
     let names = names.iter().map(|name| (*name).to_owned()).collect();
-    let for_ms = minutes * MINUTE_MS - dice.range_ms(0, 20_000);
+    let for_ms = minutes * MINUTE_MS + dice.range_ms(0, 20_000);
     vec![Step::LoseServers { names, how: Down::Killed, for_ms, rest_ms: rest(&mut dice) }]
 }
 

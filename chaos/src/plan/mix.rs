@@ -3,7 +3,7 @@
 use dueline::testing::rng::Rng;
 
 use super::draw::{MINUTE_MS, SETTLE_MS, STEPS, one_of, rest};
-use super::{Down, Step, Wanted, Wire, ways};
+use super::{Down, Offsets, Step, Wanted, Wire, ways};
 use crate::cluster::{self, BROKERS, DCS, NODES};
 
 /// How long the network is bad, from and to, in milliseconds.
@@ -85,7 +85,8 @@ pub(super) fn growth(wanted: &Wanted, instances: &[String]) -> Vec<Step> {
     steps
 }
 
-/// Faults of all kinds until their time is over; small ones most often.
+/// Faults of nearly all kinds until their time is over; small ones most often. Left out is what leaves another cluster behind, or takes
+/// many minutes: wiped servers, growth, topics made anew, upgrades.
 pub(super) fn mixed(wanted: &Wanted, instances: &[String]) -> Vec<Step> {
     let mut dice = Rng::of_stream(wanted.seed, STEPS);
     let mut left_ms = i64::from(wanted.minutes.unwrap_or(10)) * MINUTE_MS;
@@ -115,7 +116,19 @@ fn any(instances: &[String], dice: &mut Rng) -> Step {
         42..48 => Step::Restart { name: one_of(servers, dice), rest_ms: rest(dice) },
         48..66 => lose(vec![one_of(servers, dice)], SHORT_MS, dice),
         66..72 => ways::handlers_in(ways::MOODS[dice.index(ways::MOODS.len())], SHORT_MS, dice),
-        72..92 => {
+        72..76 => Step::Drain {
+            victim: one_of(instances, dice),
+            for_ms: length(SHORT_MS, dice),
+            rest_ms: rest(dice),
+        },
+        76..80 => ways::clock_moved(instances, SHORT_MS, dice),
+        80..83 => ways::disk_slow(one_of(servers, dice), dice),
+        83..85 => ways::disk_full(one_of(servers, dice), dice),
+        85..86 => Step::MoveOffsets {
+            to: if dice.chance(500) { Offsets::Beginning } else { Offsets::End },
+            rest_ms: rest(dice),
+        },
+        86..93 => {
             let how = match dice.index(4) {
                 0 => Wire::CutOneWay,
                 1 => Wire::Cut,
@@ -124,13 +137,16 @@ fn any(instances: &[String], dice: &mut Rng) -> Step {
             };
             wire(how, SHORT_MS, dice)
         }
-        92..98 => Step::LoseDc {
+        93..97 => Step::LoseDc {
             dc: one_of(&DCS, dice),
             whole: dice.chance(500),
-            further: None,
+            further: Vec::new(),
             for_ms: length(DC_MS, dice),
             rest_ms: rest(dice),
         },
+        97..98 => {
+            Step::Evacuate { dc: one_of(&DCS, dice), for_ms: length(SHORT_MS, dice), rest_ms: rest(dice) }
+        }
         _ => {
             let names = servers.iter().map(|name| (*name).to_owned()).collect();
             lose(names, ALL_MS, dice)
@@ -174,6 +190,9 @@ fn length_ms(step: &Step) -> i64 {
         | Step::LoseDc { for_ms, .. }
         | Step::LoseServers { for_ms, .. }
         | Step::Handlers { for_ms, .. }
+        | Step::MoveClock { for_ms, .. }
+        | Step::SlowDisk { for_ms, .. }
+        | Step::FillDisk { for_ms, .. }
         | Step::Drain { for_ms, .. }
         | Step::Evacuate { for_ms, .. }
         | Step::Wire { for_ms, .. } => *for_ms,

@@ -64,7 +64,7 @@ pub(crate) enum Scenario {
     Evacuate,
     /// instances restarted as another build, one after the other; half way back, then all of them; needs --next
     Upgrade,
-    /// faults of all the others in turn, as in `chaos soak` (--servers cluster)
+    /// faults of nearly all the others in turn, as in `chaos soak` (--servers cluster)
     Mixed,
 }
 

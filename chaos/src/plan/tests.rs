@@ -142,6 +142,43 @@ fn ten_minutes_of_a_mix_have_many_faults_of_many_kinds() {
 }
 
 #[test]
+fn a_mix_has_nearly_all_kinds_of_faults() {
+    let plans = (0..40).flat_map(|seed| Plan::draw(&wanted(Scenario::Mixed, seed)).steps);
+    let kinds: BTreeSet<_> = plans
+        .map(|step| format!("{step:?}").split(' ').next().map(str::to_owned).unwrap_or_default())
+        .collect();
+    let wanted = [
+        "Drain",
+        "Evacuate",
+        "FillDisk",
+        "Freeze",
+        "Handlers",
+        "Kill",
+        "LoseDc",
+        "LoseServers",
+        "MoveClock",
+        "MoveOffsets",
+        "Restart",
+        "SlowDisk",
+        "Wire",
+    ];
+    assert_eq!(kinds.iter().map(String::as_str).collect::<Vec<_>>(), wanted);
+}
+
+#[test]
+fn with_what_is_lost_beside_a_data_centre_there_is_no_quorum() {
+    let nodes = |dc: &str| NODES.iter().filter(|node| cluster::dc_of(node) == dc).count();
+    for seed in 0..20 {
+        for step in Plan::draw(&wanted(Scenario::QuorumLoss, seed)).steps {
+            let Step::LoseDc { dc, further, .. } = step else { panic!("{step:?} is no loss") };
+            let lost = nodes(&dc) + further.len();
+            assert_eq!(NODES.len() - lost, cluster::QUORUM - 1, "{dc} and {further:?}");
+            assert!(further.iter().all(|node| cluster::dc_of(node) != dc));
+        }
+    }
+}
+
+#[test]
 fn those_that_join_a_growing_group_are_all_but_the_first_and_half_of_all_leave_again() {
     for seed in 0..20 {
         let plan = Plan::draw(&Wanted { instances: 6, minutes: Some(3), ..wanted(Scenario::Grow, seed) });

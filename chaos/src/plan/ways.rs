@@ -51,20 +51,20 @@ pub(super) fn slow(wanted: &Wanted) -> Vec<Step> {
 }
 
 pub(super) fn slow_disks(wanted: &Wanted) -> Vec<Step> {
-    each_kind(wanted, |name, dice| Step::SlowDisk {
-        name,
-        ms: DRAGS_MS[dice.index(DRAGS_MS.len())],
-        for_ms: length(FAULT_MS, dice),
-        rest_ms: rest(dice),
-    })
+    each_kind(wanted, disk_slow)
+}
+
+pub(super) fn disk_slow(name: String, dice: &mut Rng) -> Step {
+    let ms = DRAGS_MS[dice.index(DRAGS_MS.len())];
+    Step::SlowDisk { name, ms, for_ms: length(FAULT_MS, dice), rest_ms: rest(dice) }
 }
 
 pub(super) fn full_disks(wanted: &Wanted) -> Vec<Step> {
-    each_kind(wanted, |name, dice| Step::FillDisk {
-        name,
-        for_ms: length(FAULT_MS, dice),
-        rest_ms: rest(dice),
-    })
+    each_kind(wanted, disk_full)
+}
+
+pub(super) fn disk_full(name: String, dice: &mut Rng) -> Step {
+    Step::FillDisk { name, for_ms: length(FAULT_MS, dice), rest_ms: rest(dice) }
 }
 
 /// A server comes back empty; then a data centre of others is lost, so that it is needed for every quorum.
@@ -133,6 +133,13 @@ pub(super) fn clocks(wanted: &Wanted, instances: &[String]) -> Vec<Step> {
         Step::MoveClock { victim, by_ms, for_ms: length(FAULT_MS, &mut dice), rest_ms: rest(&mut dice) }
     };
     (0..count).map(jump).collect()
+}
+
+pub(super) fn clock_moved(instances: &[String], lengths: (i64, i64), dice: &mut Rng) -> Step {
+    let far_ms = JUMPS_MS[dice.index(JUMPS_MS.len())];
+    let by_ms = if dice.chance(500) { far_ms } else { -far_ms };
+    let victim = one_of(instances, dice);
+    Step::MoveClock { victim, by_ms, for_ms: length(lengths, dice), rest_ms: rest(dice) }
 }
 
 /// All but the first join, one after the other; then half of all leave and come back, drawn anew each time. Somebody stays.

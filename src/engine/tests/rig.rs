@@ -21,6 +21,8 @@ pub(super) struct Rig {
     pub(super) log: Vec<Incoming>,
     /// The first offset that the log holds.
     pub(super) first: u64,
+    /// From the next seek on, retention having come before it, that is this.
+    pub(super) first_at_seek: Option<u64>,
     /// Identity of the log's topic.
     pub(super) topic: &'static str,
     position: u64,
@@ -136,6 +138,7 @@ impl Rig {
             ms: 0,
             log: Vec::new(),
             first: 0,
+            first_at_seek: None,
             topic: "t",
             position: 0,
             fetch: None,
@@ -282,8 +285,10 @@ impl Rig {
                 Input::LogEndRead(ticket, Ok(self.end()))
             }
             Effect::Seek(ticket, offset) => {
+                self.first = self.first_at_seek.take().unwrap_or(self.first);
                 self.position = offset;
-                Input::Sought(ticket, Ok(()))
+                let is_held = offset >= self.first;
+                Input::Sought(ticket, if is_held { Ok(()) } else { Err(Failure::OffsetGone("gone".into())) })
             }
             Effect::Fetch { ticket, records_max, .. } => {
                 self.fetch = Some((ticket, records_max));

@@ -104,6 +104,27 @@ fn tasks_run_while_the_log_takes_nothing_and_the_next_owner_tells() {
 }
 
 #[test]
+fn what_the_log_lets_go_of_while_it_is_to_be_read_again_is_left_out() {
+    use TaskEventKind::*;
+    let mut rig = rig();
+    rig.schedule("q", "first", 0);
+    rig.end_call(CallEnd::of(Outcome::Succeeded));
+    rig.run(120_000);
+    rig.no_events = true;
+    rig.told.clear();
+    rig.schedule("q", "a", 600_000);
+    rig.schedule("q", "b", 600_000);
+    rig.run(1_000);
+    rig.no_events = false;
+    rig.first_at_seek = Some(2);
+    rig.take_over(9);
+    assert_eq!(told(&rig), [("b", Scheduled)], "the record of a is gone");
+    rig.schedule("q", "c", 0);
+    let called: Vec<&str> = rig.calls.iter().map(|call| call.key.id.as_str()).collect();
+    assert_eq!(called, ["c"], "what comes next is taken in and runs");
+}
+
+#[test]
 fn what_ran_before_anything_was_published_is_not_told() {
     let mut rig = Rig::running();
     rig.hold_progress = true;

@@ -6,6 +6,10 @@ use super::index::{Index, Version, version_of};
 use super::{Report, Rule};
 use crate::testing::history::{Asks, Called, End};
 
+/// An owner that was lost so long before the next one came that it put no end of a call on record: longer than any takeover, in
+/// milliseconds.
+const RECORDED_MS: i64 = 60_000;
+
 pub(super) fn never_early(index: &Index<'_>, report: &mut Report) {
     let earliest = earliest_by_key(index);
     for call in index.history.called.iter().filter(|call| !call.refused) {
@@ -123,13 +127,37 @@ pub(super) fn duplicates_are_explained(index: &Index<'_>, report: &mut Report) {
         }
     }
     finished_stays_finished(index, report);
+    what_succeeded_is_over(index, report);
+}
+
+/// A task without versions that has succeeded does not run for another due time: a reschedule came too late for it.
+fn what_succeeded_is_over(index: &Index<'_>, report: &mut Report) {
+    for (key, lines) in &index.by_key {
+        let of = |wanted: fn(&Asks) -> bool| lines.iter().filter(|(_, line)| wanted(&line.asks)).count();
+        let once = of(|asks| matches!(asks, Asks::Schedule { .. })) == 1;
+        if !once || of(|asks| matches!(asks, Asks::Redrive { .. })) > 0 {
+            continue;
+        }
+        let calls = index.queues.get(key.0).map_or(&[][..], Vec::as_slice);
+        let own = calls.iter().filter(|call| call.id == key.1 && call.version.is_none());
+        let mut done: Option<&Called> = None;
+        for call in own {
+            if let Some(done) = done.filter(|done| done.due != call.due) {
+                let what = "ran for another time though it had succeeded";
+                report.of_call(Rule::DuplicatesExplained, what, call, (done, call));
+            }
+            let succeeded = matches!(call.ended, Some((_, End::Succeeded)));
+            done = done.or(succeeded.then_some(*call));
+        }
+    }
 }
 
 fn cause(index: &Index<'_>, first: &Called, second: &Called) -> Option<&'static str> {
     let in_time = first.ended.filter(|(at, _)| *at < first.deadline - index.slack.clocks_ms);
     match in_time {
         _ if second.token[..2] > first.token[..2] => {
-            (!is_overlooked(index, first, second)).then_some("owner lost")
+            let forgotten = is_overlooked(index, first, second) || is_forgotten(index, first);
+            (!forgotten).then_some("owner lost")
         }
         _ if first.broken_off => Some("broken off"),
         None => Some("timed out"),
@@ -146,6 +174,16 @@ fn is_overlooked(index: &Index<'_>, first: &Called, second: &Called) -> bool {
     let waited = second.decided.is_some_and(|decided| decided > first.deadline + slack);
     let Version::Known(shard, version) = version_of(first) else { return false };
     waited && index.was_finished((shard, version), first.arrived..first.deadline - slack)
+}
+
+/// Whether a call that nobody wrote versions of was over long before another owner came, and its own was there all the time to
+/// put that on record.
+fn is_forgotten(index: &Index<'_>, first: &Called) -> bool {
+    let Some((ended, End::Succeeded | End::Fatal)) = first.ended else { return false };
+    let on_record = ended + RECORDED_MS.max(index.slack.known_ms);
+    let followed = index.followed_at((first.shard, first.token[1]));
+    let in_time = first.version.is_none() && !first.broken_off && ended < first.deadline;
+    in_time && followed.is_some_and(|at| on_record < at) && !index.halted_within(first, ended, on_record)
 }
 
 /// An owner that read a task as finished does not run it.

@@ -154,10 +154,21 @@ impl<'a> Index<'a> {
 
     /// Whether the owner of a call stood still, or could not reach the store, when its handler ended it.
     pub(super) fn halted_at(&self, call: &Called, at: i64) -> bool {
+        self.halted_within(call, at, at)
+    }
+
+    /// The same of any moment between two.
+    pub(super) fn halted_within(&self, call: &Called, from: i64, to: i64) -> bool {
         let slack = self.slack.clocks_ms;
         let own = |shard: u32, epoch: u64| shard == call.shard && epoch == call.token[1];
         let mut halted = self.history.halted.iter().filter(|line| own(line.shard, line.epoch));
-        halted.any(|line| line.from <= at + slack && line.to + slack >= at)
+        halted.any(|line| line.from <= to + slack && line.to + slack >= from)
+    }
+
+    /// When the next owner of a shard came, where that was seen.
+    pub(super) fn followed_at(&self, (shard, epoch): At) -> Option<i64> {
+        let mut later = self.owned.range((shard, epoch + 1)..=(shard, u64::MAX));
+        later.next().map(|(_, owned)| owned.at)
     }
 
     /// Whether a fault of this name was about between two times.

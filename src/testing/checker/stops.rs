@@ -1,10 +1,14 @@
 //! Cancels, replacements and reschedules: what was stopped does not run, and what is answered is true.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::index::{At, Index};
 use super::{Report, Rule};
 use crate::testing::history::{Answered, Asked, Asks, Called, Decided};
+
+/// What an owner that stood still had begun goes out within this of its going on, in milliseconds.
+const THAWED_MS: i64 = 2_000;
 
 pub(super) fn what_was_stopped_stays_stopped(index: &Index<'_>, report: &mut Report) {
     if index.knows_answers() {
@@ -64,7 +68,8 @@ fn begun_by(index: &Index<'_>, version: At, call: &Called, at: i64) -> bool {
     begun.iter().any(|line| own(line.epoch, line.sequence) && line.at <= at + index.slack.clocks_ms)
 }
 
-/// After a cancel or reschedule that came well before its task was ready, the old task does not start.
+/// After a cancel or reschedule that came well before its task was ready, the old task does not start. A cancel that came later
+/// forbids what its owner does after it has heard of it.
 fn by_time(index: &Index<'_>, report: &mut Report) {
     for (key, lines) in &index.by_key {
         let moves = |line: &&(usize, &Asked)| !matches!(line.1.asks, Asks::Redrive { .. } | Asks::Abort);
@@ -85,6 +90,10 @@ fn by_time(index: &Index<'_>, report: &mut Report) {
             let known = event.acked + index.slack.known_ms;
             if known > before {
                 all_in_time = false;
+                if event.asks == Asks::Cancel {
+                    let next = lines.get(number + 2).map_or(i64::MAX, |(_, next)| next.appended);
+                    nothing_starts_after(index, report, key.1, calls, (event, known..next));
+                }
                 continue;
             }
             report.count(Rule::StoppedStaysStopped);
@@ -98,6 +107,25 @@ fn by_time(index: &Index<'_>, report: &mut Report) {
                 report.of_call(Rule::StoppedStaysStopped, what, call, (event, call));
             }
         }
+    }
+}
+
+/// No call of a task in a time that begins when its cancel was known, unless by an owner that stood still.
+fn nothing_starts_after(
+    index: &Index<'_>,
+    report: &mut Report,
+    id: &str,
+    calls: &[&Called],
+    (cancel, time): (&Asked, Range<i64>),
+) {
+    report.count(Rule::StoppedStaysStopped);
+    let late = |call: &&&Called| {
+        let own = call.id == id && time.contains(&call.arrived);
+        own && !index.halted_within(call, call.arrived - THAWED_MS, call.arrived)
+    };
+    if let Some(call) = calls.iter().find(late) {
+        let what = "started although its cancel was known";
+        report.of_call(Rule::StoppedStaysStopped, what, call, (cancel, call));
     }
 }
 

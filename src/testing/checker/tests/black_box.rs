@@ -1,6 +1,6 @@
 //! Histories of which only producers and handlers wrote: no answers, no versions, no epochs' beginnings.
 
-use super::{Called, History, Rule, Slack, asked, called, check, schedule};
+use super::{Called, Halted, History, Rule, Slack, asked, called, check, schedule};
 use crate::testing::history::{Asks, End};
 
 /// What handlers see of the calls, and producers of their records.
@@ -53,6 +53,53 @@ fn a_run_after_a_cancel_that_came_well_before_is_found() {
         let cancel = asked(3, 5_000, Asks::Cancel);
         history.asked.push(super::Asked { id: Some("t2".into()), ..cancel });
     });
+}
+
+/// Acknowledged when the second task is not due yet, and known when it is.
+fn cancelled_late(history: &mut History) {
+    let cancel = asked(3, 15_000, Asks::Cancel);
+    history.asked.push(super::Asked { id: Some("t2".into()), ..cancel });
+}
+
+#[test]
+fn a_start_after_a_cancel_is_known_is_found_though_the_task_was_due_before() {
+    finds(Rule::StoppedStaysStopped, "started although its cancel was known", cancelled_late);
+    let mut history = good();
+    cancelled_late(&mut history);
+    history.halted.push(Halted { shard: super::SHARD, epoch: 1, from: 14_000, to: 20_000 });
+    assert_eq!(check(&history, &Slack::default()).wrongs, [], "its owner stood still until then");
+    let mut history = good();
+    cancelled_late(&mut history);
+    history.asked.iter_mut().for_each(|line| line.acked += 300);
+    assert_eq!(check(&history, &Slack::default()).wrongs, [], "its owner may not have known");
+}
+
+#[test]
+fn a_run_for_another_time_after_it_succeeded_is_found() {
+    finds(Rule::DuplicatesExplained, "ran for another time though it had succeeded", |history| {
+        let moved = asked(3, 20_500, Asks::Reschedule { due: 60_000 });
+        history.asked.push(super::Asked { id: Some("t2".into()), ..moved });
+        history.called.push(Called { due: 60_000, ..seen(called(2, 60_000, 9)) });
+    });
+}
+
+/// The second task runs again under the next owner, who comes at this time.
+fn run_again_by_the_next_owner(history: &mut History, at: i64) {
+    history.owned = vec![super::owned(1, 5, 6), super::owned(2, at, at + 1)];
+    let again = seen(called(2, at + 500, 9));
+    let (token, previous) = ([0, 2, 1], Some("interrupted".into()));
+    history.called.push(Called { token, previous, attempt: 2, ..again });
+}
+
+#[test]
+fn an_owner_that_was_lost_explains_no_run_of_what_was_over_long_before() {
+    finds(Rule::DuplicatesExplained, "ran again for no reason", |history| {
+        run_again_by_the_next_owner(history, 90_000);
+    });
+    let mut history = good();
+    run_again_by_the_next_owner(&mut history, 60_000);
+    let report = check(&history, &Slack::default());
+    assert_eq!((&report.wrongs[..], report.duplicates.get("owner lost")), (&[][..], Some(&1)));
 }
 
 /// The task is moved when it has run already, and what it was moved to is cancelled.
