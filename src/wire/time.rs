@@ -13,8 +13,8 @@ const DURATION_BYTES_MAX: usize = 64;
 /// Most digits before and after the point of one part.
 const WHOLE_DIGITS_MAX: usize = 18;
 const FRACTION_DIGITS_MAX: usize = 9;
-/// A time of the years 0 to 9999, in bytes.
-const TIME_BYTES: usize = 24;
+/// A time has 24 bytes; for so many the printer wants room.
+const TIME_BYTES: usize = 33;
 const NS_PER_MS: i128 = 1_000_000;
 
 /// Why a time or duration was refused: the end of a sentence whose subject is the field.

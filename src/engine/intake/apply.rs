@@ -39,10 +39,10 @@ impl Engine {
     pub(super) fn note_decision(&mut self, index: usize, row: &EventRow) {
         let (event, _) = self.intake.batches[index].next_item().event_and_key();
         let content = match &event.verb {
-            Verb::Schedule(_, content) => Some(content.clone()),
+            Verb::Schedule(_, content) => Some(&**content),
             _ => None,
         };
-        let told = self.event_of_decision(row, content.as_deref());
+        let told = self.event_of_decision(row, content);
         self.intake.batches[index].tells.extend(told.map(|event| (row.version, event)));
     }
 
