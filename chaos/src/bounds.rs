@@ -56,15 +56,13 @@ pub(crate) fn of(scenario: Scenario, measured: &Measured<'_>) -> Vec<Bound> {
             all.extend(calm(measured));
             all
         }
-        Scenario::Drain | Scenario::Upgrade | Scenario::Grow => {
+        Scenario::Drain | Scenario::Evacuate | Scenario::Upgrade | Scenario::Grow => {
             let mut all = vec![accepted(measured.course, ALL_PERCENT)];
             all.extend(measured.hand_overs.iter().map(handed_over));
-            all
-        }
-        Scenario::Evacuate => {
-            let mut all = vec![accepted(measured.course, ALL_PERCENT)];
-            all.extend(measured.hand_overs.iter().map(handed_over));
-            all.extend(measured.history.faults.iter().map(|fault| late_throughout(measured.course, fault)));
+            if scenario == Scenario::Evacuate {
+                let faults = measured.history.faults.iter();
+                all.extend(faults.map(|fault| late_throughout(measured.course, fault)));
+            }
             all
         }
         Scenario::ServersGrow => vec![accepted(measured.course, ALL_PERCENT), waited(measured.course)],
@@ -122,9 +120,8 @@ fn late_throughout(course: &Course, fault: &Fault) -> Bound {
         let at = course.begun + stretch.at_ms;
         fault.from < at + course::STRETCH_MS && at < fault.to
     };
-    let stretches: Vec<&Stretch> = course.stretches.iter().filter(is_within).collect();
-    let late: Vec<Option<i64>> =
-        stretches.iter().map(|one| one.lateness.as_ref().map(|late| late.p99_ms)).collect();
+    let stretches = course.stretches.iter().filter(is_within);
+    let late: Vec<Option<i64>> = stretches.map(|one| Some(one.lateness.as_ref()?.p99_ms)).collect();
     let worst = late.iter().flatten().max();
     let silent = late.iter().filter(|late| late.is_none()).count();
     Bound {

@@ -46,7 +46,7 @@ pub(super) async fn lose_dc(
         stage.wrong(format!("{dc} lost: {error}"));
     }
     if !further.is_empty() {
-        let own = if whole { NODES.iter().filter(|node| cluster::dc_of(node) == dc).count() } else { 0 };
+        let own = NODES.iter().filter(|node| cluster::dc_of(node) == dc).count();
         lose_more(stage, further, own, Down::Killed, for_ms / 2).await?;
         if let Err(error) = others_run(stage, dc).await {
             stage.wrong(format!("{dc} lost, {} back: {error}", further.join(", ")));

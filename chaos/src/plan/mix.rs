@@ -6,6 +6,8 @@ use super::draw::{MINUTE_MS, SETTLE_MS, STEPS, one_of, rest};
 use super::{Down, Offsets, Step, Wanted, Wire, ways};
 use crate::cluster::{self, BROKERS, DCS, NODES};
 
+/// The ways in which the network can be bad.
+const WIRES: usize = 4;
 /// How long the network is bad, from and to, in milliseconds.
 const WIRE_MS: (i64, i64) = (15_000, 30_000);
 /// How long servers and instances are frozen or down among other faults, from and to.
@@ -22,18 +24,12 @@ pub(super) fn wan(wanted: &Wanted) -> Vec<Step> {
     let mut dice = Rng::of_stream(wanted.seed, STEPS);
     let mut steps = Vec::new();
     let mut left_ms = i64::from(wanted.minutes.unwrap_or(4)) * MINUTE_MS;
-    let mut kinds = [0, 1, 2, 3];
+    let mut kinds: [usize; WIRES] = std::array::from_fn(|kind| kind);
     while left_ms > 0 || steps.len() < kinds.len() {
         if steps.len() % kinds.len() == 0 {
             dice.shuffle(&mut kinds);
         }
-        let how = match kinds[steps.len() % kinds.len()] {
-            0 => Wire::CutOneWay,
-            1 => Wire::Cut,
-            2 => Wire::Slow(milliseconds(&mut dice)),
-            _ => Wire::Lossy(permille(&mut dice)),
-        };
-        let step = wire(how, WIRE_MS, &mut dice);
+        let step = wire(kinds[steps.len() % kinds.len()], WIRE_MS, &mut dice);
         left_ms -= length_ms(&step);
         steps.push(step);
     }
@@ -128,15 +124,7 @@ fn any(instances: &[String], dice: &mut Rng) -> Step {
             to: if dice.chance(500) { Offsets::Beginning } else { Offsets::End },
             rest_ms: rest(dice),
         },
-        86..93 => {
-            let how = match dice.index(4) {
-                0 => Wire::CutOneWay,
-                1 => Wire::Cut,
-                2 => Wire::Slow(milliseconds(dice)),
-                _ => Wire::Lossy(permille(dice)),
-            };
-            wire(how, SHORT_MS, dice)
-        }
+        86..93 => wire(dice.index(WIRES), SHORT_MS, dice),
         93..97 => Step::LoseDc {
             dc: one_of(&DCS, dice),
             whole: dice.chance(500),
@@ -163,7 +151,14 @@ fn lose(names: Vec<String>, lengths: (i64, i64), dice: &mut Rng) -> Step {
     Step::LoseServers { names, how, for_ms: length(lengths, dice), rest_ms: rest(dice) }
 }
 
-fn wire(how: Wire, lengths: (i64, i64), dice: &mut Rng) -> Step {
+/// The network between two data centres is bad in one of [`WIRES`] ways.
+fn wire(kind: usize, lengths: (i64, i64), dice: &mut Rng) -> Step {
+    let how = match kind {
+        0 => Wire::CutOneWay,
+        1 => Wire::Cut,
+        2 => Wire::Slow(milliseconds(dice)),
+        _ => Wire::Lossy(permille(dice)),
+    };
     let mut dcs = DCS.map(str::to_owned);
     dice.shuffle(&mut dcs);
     let [from, to, _] = dcs;

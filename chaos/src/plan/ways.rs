@@ -126,17 +126,16 @@ pub(super) fn clocks(wanted: &Wanted, instances: &[String]) -> Vec<Step> {
     let mut jumps = JUMPS_MS;
     dice.shuffle(&mut jumps);
     let count = wanted.minutes.unwrap_or(3).max(1) as usize;
-    let jump = |number: usize| {
-        let far_ms = jumps[number % jumps.len()];
-        let by_ms = if dice.chance(500) { far_ms } else { -far_ms };
-        let victim = one_of(instances, &mut dice);
-        Step::MoveClock { victim, by_ms, for_ms: length(FAULT_MS, &mut dice), rest_ms: rest(&mut dice) }
-    };
-    (0..count).map(jump).collect()
+    (0..count)
+        .map(|number| clock_moved_by(jumps[number % jumps.len()], instances, FAULT_MS, &mut dice))
+        .collect()
 }
 
 pub(super) fn clock_moved(instances: &[String], lengths: (i64, i64), dice: &mut Rng) -> Step {
-    let far_ms = JUMPS_MS[dice.index(JUMPS_MS.len())];
+    clock_moved_by(JUMPS_MS[dice.index(JUMPS_MS.len())], instances, lengths, dice)
+}
+
+fn clock_moved_by(far_ms: i64, instances: &[String], lengths: (i64, i64), dice: &mut Rng) -> Step {
     let by_ms = if dice.chance(500) { far_ms } else { -far_ms };
     let victim = one_of(instances, dice);
     Step::MoveClock { victim, by_ms, for_ms: length(lengths, dice), rest_ms: rest(dice) }
