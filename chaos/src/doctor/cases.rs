@@ -121,12 +121,12 @@ fn servers() -> Vec<Case> {
             &[("warn", "cassandra-nodes"), ("warn", "cassandra-quorum"), ("fail", "cassandra-dc-loss")],
         ),
         set(
-            "a node with `paxos_variant: v1`, `commitlog_sync: batch` and a guard rail that refuses QUORUM",
+            "a node with `paxos_variant: v1`, `commitlog_sync: periodic` and a guard rail that refuses QUORUM",
             "cassandra-5",
             &[
                 "paxos_variant=v1",
-                "commitlog_sync=batch",
-                "commitlog_sync_period=",
+                "commitlog_sync=periodic",
+                "commitlog_sync_period=10000ms",
                 "read_consistency_levels_disallowed=[QUORUM]",
             ],
             &[("warn", "cassandra-paxos"), ("warn", "cassandra-commitlog"), ("fail", "cassandra-guardrails")],

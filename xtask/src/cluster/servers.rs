@@ -231,6 +231,8 @@ fn node(name: &str, address: std::net::Ipv4Addr, dc: &str) -> cassandra::Node {
         rack: format!("r{}", plan::number(name)),
         jvm: &cassandra::SMALL,
         access: cassandra::Access::Open,
+        // Chaos kills a quorum at once: what was acknowledged has to be there after that.
+        commit_log: cassandra::CommitLog::Batch,
     }
 }
 

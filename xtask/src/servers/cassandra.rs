@@ -74,6 +74,26 @@ pub(crate) struct Node {
     pub(crate) rack: String,
     pub(crate) jvm: &'static [&'static str],
     pub(crate) access: Access,
+    pub(crate) commit_log: CommitLog,
+}
+
+/// When a write is on disk.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum CommitLog {
+    /// Within ten seconds, as Cassandra has it by default. A killed process forgets what it acknowledged within
+    /// about a tenth of a second: the log is replayed up to a marker that moves that often (CASSANDRA-13987).
+    Periodic,
+    /// Before it is acknowledged.
+    Batch,
+}
+
+impl CommitLog {
+    fn yaml(self) -> &'static str {
+        match self {
+            CommitLog::Periodic => "commitlog_sync: periodic\ncommitlog_sync_period: 10000ms",
+            CommitLog::Batch => "commitlog_sync: batch",
+        }
+    }
 }
 
 /// How clients come in.
@@ -99,6 +119,7 @@ impl Node {
             rack: "r1".to_owned(),
             jvm: &["-Xms1g", "-Xmx1g", "-XX:+UseG1GC"],
             access: Access::Open,
+            commit_log: CommitLog::Periodic,
         }
     }
 }
@@ -214,6 +235,7 @@ fn cassandra_yaml(node: &Node) -> String {
         Access::Open | Access::Passwords => String::new(),
         Access::Secured(secured) => secured.cassandra_yaml(),
     };
+    let commit_log = node.commit_log.yaml();
     format!(
         "cluster_name: {cluster}
 listen_address: {address}
@@ -242,8 +264,7 @@ memtable:
       inherits: trie
 paxos_variant: v2
 
-commitlog_sync: periodic
-commitlog_sync_period: 10000ms
+{commit_log}
 # Tests drop what they make: nothing is worth a snapshot.
 auto_snapshot: false
 # A test machine's disk may be nearly full.
