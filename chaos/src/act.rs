@@ -15,12 +15,16 @@ use crate::stage::Stage;
 use crate::takeover;
 use dueline::testing::rng::Rng;
 
+mod disks;
 mod drains;
 mod places;
+mod rare;
+mod refusals;
 mod versions;
 mod ways;
 
 pub(crate) use places::MEANWHILE_QUEUE;
+pub(crate) use rare::{RARE_QUEUE, give_up};
 
 /// A shard whose owner was killed is waited for so long.
 const TAKEOVER_SECONDS_MAX: u64 = 120;
@@ -57,11 +61,13 @@ pub(crate) async fn all(stage: &mut Stage<'_>, plan: &Plan, ledger: &Path, done:
                 storm_at += after_ms;
                 until_wall(storm_at).await;
                 stage.start(name).await?;
+                stage.mark(format!("{name} joins"));
             }
             Step::Leave { name, after_ms } => {
                 storm_at += after_ms;
                 until_wall(storm_at).await;
                 stage.leave(name)?;
+                stage.mark(format!("{name} leaves"));
             }
             Step::LoseDc { dc, whole, further, for_ms, .. } => {
                 places::lose_dc(stage, dc, *whole, further, *for_ms).await?;
@@ -79,9 +85,11 @@ pub(crate) async fn all(stage: &mut Stage<'_>, plan: &Plan, ledger: &Path, done:
             Step::DealPartitions { .. } => places::deal_partitions(stage).await?,
             Step::Shrink { names, apart_ms, .. } => drains::shrink(stage, names, *apart_ms).await?,
             Step::Change { name, to, .. } => versions::change(stage, name, *to).await?,
-            Step::SlowDisk { name, ms, for_ms, .. } => ways::slow_disk(stage, name, *ms, *for_ms).await?,
-            Step::FillDisk { name, for_ms, .. } => ways::fill_disk(stage, name, *for_ms).await?,
-            Step::WipeServer { name, for_ms, .. } => ways::wipe(stage, name, *for_ms).await?,
+            Step::SlowDisk { name, ms, for_ms, .. } => disks::slow(stage, name, *ms, *for_ms).await?,
+            Step::FillDisk { name, for_ms, .. } => disks::fill(stage, name, *for_ms).await?,
+            Step::WipeServer { name, empty, for_ms, .. } => ways::wipe(stage, name, *empty, *for_ms).await?,
+            Step::ScheduleRare { tasks, by, down, .. } => rare::schedule(stage, *tasks, by, down).await?,
+            Step::RunRare { down, for_ms, .. } => rare::run(stage, down, *for_ms).await?,
             Step::MoveOffsets { to, .. } => ways::move_offsets(stage, *to).await?,
             Step::RenewTopic { stopped, .. } => ways::renew_topic(stage, *stopped).await?,
             Step::Handlers { mood, for_ms, .. } => ways::handlers(stage, *mood, *for_ms).await,

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use dueline::testing::history::{Fault, History};
 use serde::Serialize;
 
-use crate::act::MEANWHILE_QUEUE;
+use crate::act::{MEANWHILE_QUEUE, RARE_QUEUE};
 use crate::cluster::BROKERS;
-use crate::course::{self, Course, HandOver, Recovery, Stretch};
+use crate::course::{self, Answers, Course, HandOver, Recovery, Stretch};
 use crate::plan::Scenario;
 use crate::takeover::Spread;
 
@@ -43,8 +43,12 @@ pub(crate) struct Measured<'a> {
     pub(crate) course: &'a Course,
     pub(crate) recoveries: &'a [Recovery],
     pub(crate) hand_overs: &'a [HandOver],
+    /// How long shards were without a running owner at each change of hands, in milliseconds.
+    pub(crate) gaps: &'a [i64],
     /// Servers that were killed or frozen, since when, and until when.
     pub(crate) gone: &'a [(Vec<String>, i64, i64)],
+    /// While there was no quorum of nodes, or no broker.
+    pub(crate) answers: Answers,
 }
 
 /// The figures wanted in a scenario; none for those in which the rules are all.
@@ -56,8 +60,14 @@ pub(crate) fn of(scenario: Scenario, measured: &Measured<'_>) -> Vec<Bound> {
             all.extend(calm(measured));
             all
         }
+        Scenario::RebalanceStorm => {
+            vec![accepted(measured.course, ALL_PERCENT), all_handed_over(measured.gaps)]
+        }
         Scenario::Drain | Scenario::Evacuate | Scenario::Upgrade | Scenario::Grow => {
             let mut all = vec![accepted(measured.course, ALL_PERCENT)];
+            if scenario == Scenario::Grow {
+                all.push(all_handed_over(measured.gaps));
+            }
             all.extend(measured.hand_overs.iter().map(handed_over));
             if scenario == Scenario::Evacuate {
                 let faults = measured.history.faults.iter();
@@ -66,10 +76,16 @@ pub(crate) fn of(scenario: Scenario, measured: &Measured<'_>) -> Vec<Bound> {
             all
         }
         Scenario::ServersGrow => vec![accepted(measured.course, ALL_PERCENT), waited(measured.course)],
-        Scenario::QuorumLoss | Scenario::Mixed => measured.recoveries.iter().map(taken).collect(),
-        Scenario::KafkaGone => {
-            measured.gone.iter().filter_map(|gone| meanwhile(measured.history, gone)).collect()
+        Scenario::Mixed => measured.recoveries.iter().map(taken).collect(),
+        Scenario::QuorumLoss | Scenario::CassandraGone => {
+            let all = measured.recoveries.iter().map(taken);
+            all.chain([answered("a quorum of nodes", measured.answers)]).collect()
         }
+        Scenario::KafkaGone => {
+            let all = measured.gone.iter().filter_map(|gone| meanwhile(measured.history, gone));
+            all.chain([answered("a broker", measured.answers)]).collect()
+        }
+        Scenario::NodeWiped => vec![from_before(measured)],
         _ => Vec::new(),
     }
 }
@@ -111,6 +127,18 @@ fn handed_over(HandOver { what, shards, longest_ms, .. }: &HandOver) -> Bound {
         wanted: format!("for at most {HAND_OVER_MS_MAX} ms"),
         measured: told.unwrap_or_else(|| "no shard changed hands".to_owned()),
         kept: longest_ms.is_some_and(|ms| ms <= HAND_OVER_MS_MAX),
+    }
+}
+
+/// Whatever moved the shards: joins one after the other have no end that one could be measured by.
+fn all_handed_over(gaps: &[i64]) -> Bound {
+    let longest_ms = gaps.iter().max();
+    Bound {
+        what: "any change of hands: a shard without a running owner".to_owned(),
+        wanted: format!("for at most {HAND_OVER_MS_MAX} ms"),
+        measured: longest_ms
+            .map_or_else(|| "none".to_owned(), |ms| format!("{ms} ms, {} changes of hands", gaps.len())),
+        kept: longest_ms.is_some_and(|ms| *ms <= HAND_OVER_MS_MAX),
     }
 }
 
@@ -165,98 +193,43 @@ fn meanwhile(history: &History, (names, from, to): &(Vec<String>, i64, i64)) -> 
     })
 }
 
+/// When nothing was refused, nobody was asked for what could not be done.
+fn answered(without: &str, answers: Answers) -> Bound {
+    Bound {
+        what: format!("requests by HTTP without {without}"),
+        wanted: "some refused, all with a clear error, the others done".to_owned(),
+        measured: answers.to_string(),
+        kept: answers.refused > 0 && answers.unclear == 0,
+    }
+}
+
 fn is_meanwhile(queue: &str) -> bool {
     queue.starts_with(MEANWHILE_QUEUE)
 }
 
-#[cfg(test)]
-mod tests {
-    use dueline::testing::history::{Asked, Asks, Fault};
-
-    use super::*;
-    use crate::sample;
-
-    fn measured(history: &History, recovery: Recovery, sent: usize, waits: Vec<i64>) -> Vec<bool> {
-        let course = Course::of(history, sent, waits, 25_100);
-        let brokers = BROKERS.iter().map(ToString::to_string).collect();
-        let measured = Measured {
-            history,
-            course: &course,
-            recoveries: &[recovery],
-            hand_overs: &[],
-            gone: &[(brokers, 10_000, 60_000)],
-        };
-        let scenarios = [Scenario::DcLoss, Scenario::KafkaGone];
-        scenarios.iter().flat_map(|one| of(*one, &measured)).map(|bound| bound.kept).collect()
-    }
-
-    #[test]
-    fn a_drain_keeps_its_figures_when_shards_moved_and_none_stood_still_for_long() {
-        let kept = |longest_ms: Option<i64>, sent| {
-            let history = history(5);
-            let course = Course::of(&history, sent, vec![1], 200_000);
-            let what = "i-1 drained".to_owned();
-            let hand_over = HandOver { what, shards: 3, longest_ms, took_ms: 9 };
-            let (recoveries, gone) = (&[], &[]);
-            let measured =
-                Measured { history: &history, course: &course, recoveries, hand_overs: &[hand_over], gone };
-            of(Scenario::Drain, &measured).iter().map(|bound| bound.kept).collect::<Vec<_>>()
-        };
-        assert_eq!(kept(Some(1_000), 1), [true, true]);
-        assert_eq!(kept(Some(1_001), 1), [true, false]);
-        assert_eq!(kept(None, 1), [true, false]);
-        assert_eq!(kept(Some(1), 2), [false, true]);
-    }
-
-    fn recovery(took_ms: i64) -> Recovery {
-        Recovery { dc: "dc1".into(), whole: true, from: 10_000, to: 60_000, took_ms }
-    }
-
-    fn history(late_ms: i64) -> History {
-        let queue = format!("{MEANWHILE_QUEUE}1");
-        let asks = Asks::Schedule { due: Some(20_000), payload: String::new(), may_lapse: false };
-        let asked = Asked { asks, ..sample::asked(&queue, "t", 5) };
-        let arrived = 20_000 + late_ms;
-        let called = sample::called(&queue, "t", 20_000, (arrived, arrived + 1));
-        let faults = vec![Fault { what: "dc1 lost".into(), from: 10_000, to: 60_000 }];
-        History { asked: vec![asked], called: vec![called], faults, ..History::default() }
-    }
-
-    #[test]
-    fn an_evacuation_keeps_lateness_low_all_the_time_and_something_runs_all_the_time() {
-        let kept = |late_ms: i64, silent: bool| {
-            let fault = Fault { what: "dc1 evacuated".into(), from: 10_000, to: 40_000 };
-            let mut history = History {
-                asked: vec![sample::asked("q", "t", 0)],
-                faults: vec![fault],
-                ..History::default()
-            };
-            for at in (0..60_000).step_by(1_000) {
-                let queue = format!("q{at}");
-                let arrived = at + if at == 20_000 { late_ms } else { 5 };
-                if !silent || !(24_000..36_000).contains(&at) {
-                    history.called.push(sample::called(&queue, "t", at, (arrived, arrived)));
-                }
-            }
-            let course = Course::of(&history, 1, vec![1], 60_000);
-            let (recoveries, hand_overs, gone) = (&[], &[], &[]);
-            let measured = Measured { history: &history, course: &course, recoveries, hand_overs, gone };
-            of(Scenario::Evacuate, &measured).last().map(|bound| bound.kept)
-        };
-        assert_eq!(
-            (kept(1_000, false), kept(1_001, false), kept(5, true)),
-            (Some(true), Some(false), Some(false))
-        );
-    }
-
-    #[test]
-    fn each_figure_is_missed_alone_and_all_can_be_kept() {
-        assert_eq!(measured(&history(5), recovery(40_000), 1, vec![15_000]), [true; 5]);
-        assert_eq!(measured(&history(5), recovery(40_000), 2, vec![15_000]), [false, true, true, true, true]);
-        assert_eq!(measured(&history(5), recovery(40_000), 1, vec![15_001]), [true, false, true, true, true]);
-        assert_eq!(measured(&history(5), recovery(40_001), 1, vec![1]), [true, true, false, true, true]);
-        // Late, and after the outage; the first has lateness above a second until 25 s after the loss.
-        assert_eq!(measured(&history(1_001), recovery(1), 1, vec![1]), [true, true, true, true, false]);
-        assert_eq!(measured(&history(85_000), recovery(1), 1, vec![1]), [true, true, true, false, false]);
+/// Tasks that were taken in before a node lost its disk. While others are gone nobody has them but what took its place.
+fn from_before(measured: &Measured<'_>) -> Bound {
+    let Measured { history, gone, .. } = measured;
+    let asked: BTreeSet<(&str, &str)> = history
+        .asked
+        .iter()
+        .filter_map(|one| Some((one.queue.as_deref()?, one.id.as_deref()?)))
+        .filter(|(queue, _)| queue.starts_with(RARE_QUEUE))
+        .collect();
+    let is_needed = |at: i64| gone.iter().any(|(_, from, to)| (*from..=*to).contains(&at));
+    let ran: BTreeSet<(&str, &str)> = history
+        .called
+        .iter()
+        .filter(|one| one.queue.starts_with(RARE_QUEUE) && is_needed(one.arrived))
+        .map(|one| (one.queue.as_str(), one.id.as_str()))
+        .collect();
+    Bound {
+        what: "tasks from before the wipe".to_owned(),
+        wanted: "all run while every quorum needs the replacement".to_owned(),
+        measured: format!("{} of {} ran", ran.len(), asked.len()),
+        kept: !asked.is_empty() && ran == asked,
     }
 }
+
+#[cfg(test)]
+mod tests;

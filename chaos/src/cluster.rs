@@ -143,16 +143,57 @@ fn address(dc: &str, host: u8) -> Result<Ipv4Addr> {
     Ok(Ipv4Addr::new(10, 77, u8::try_from(number)? + 1, host))
 }
 
+/// A server, as its machine sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Look {
+    pub(crate) runs: bool,
+    /// Writes and syncs of its data that took longer since it was started.
+    pub(crate) dragged: u64,
+    pub(crate) log: PathBuf,
+}
+
+impl Look {
+    fn read(said: &str, name: &str) -> Option<Look> {
+        let mut words = of(said, name)?.splitn(3, ' ');
+        let runs = words.next()? == "runs";
+        Some(Look { runs, dragged: words.next()?.parse().ok()?, log: words.next()?.into() })
+    }
+}
+
+/// Looks at a server.
+pub(crate) async fn look(name: &str) -> Result<Look> {
+    let said = ask(&["look", name]).await?;
+    Look::read(&said, name).with_context(|| format!("`cargo xtask cluster look {name}` said {said:?}"))
+}
+
+/// Takes all room on the small disk of a server; how many bytes were left then.
+pub(crate) async fn fill(name: &str) -> Result<u64> {
+    let said = ask(&["fill", name]).await?;
+    let left: Option<u64> = of(&said, name).and_then(|left| left.parse().ok());
+    left.with_context(|| format!("`cargo xtask cluster fill {name}` said {said:?}"))
+}
+
+/// What is said of a server: the rest of its line.
+fn of<'a>(said: &'a str, name: &str) -> Option<&'a str> {
+    said.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
+}
+
 /// Does something to the cluster, as `cargo xtask cluster` would.
 pub(crate) async fn act(arguments: &[&str]) -> Result<()> {
+    ask(arguments).await.map(drop)
+}
+
+/// The same; what it printed.
+async fn ask(arguments: &[&str]) -> Result<String> {
     let arguments: Vec<String> = arguments.iter().map(|one| (*one).to_owned()).collect();
     let what = arguments.join(" ");
     let done = tokio::task::spawn_blocking(move || {
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         run(&arguments, Stdio::inherit())
     });
-    ensure!(done.await??.status.success(), "`cargo xtask cluster {what}` failed; its messages are above");
-    Ok(())
+    let output = done.await??;
+    ensure!(output.status.success(), "`cargo xtask cluster {what}` failed; its messages are above");
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 fn run(arguments: &[&str], errors: Stdio) -> Result<Output> {
@@ -188,5 +229,14 @@ mod tests {
             ["dc1", "dc2", "dc2", "dc3"]
         );
         assert!(spot("i-10").is_err() && spot("i-0").is_err() && spot("i").is_err());
+    }
+
+    #[test]
+    fn a_look_at_a_server_is_read_from_its_own_line() {
+        let said = "kafka-1 ended 0 /a/kafka-1/server.log\nkafka-2 runs 7 /a folder/server.log\n";
+        let look = |name: &str| Look::read(said, name).map(|look| (look.runs, look.dragged, look.log));
+        assert_eq!(look("kafka-2"), Some((true, 7, "/a folder/server.log".into())));
+        assert_eq!(look("kafka-1"), Some((false, 0, "/a/kafka-1/server.log".into())));
+        assert_eq!((look("kafka-3"), look("kafka")), (None, None));
     }
 }

@@ -4,8 +4,9 @@
 //! before it in its queue has ended. Only first attempts count; what a failed attempt waits for is its policy.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use dueline::testing::history::{Asked, Asks, Called, History};
+use dueline::testing::history::{Asked, Asks, Called, End, History};
 use serde::Serialize;
 
 use crate::takeover::Spread;
@@ -39,6 +40,35 @@ pub(crate) struct HandOver {
     pub(crate) took_ms: i64,
 }
 
+/// What instances answered by HTTP while there was no quorum of nodes, or no broker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Answers {
+    pub(crate) done: usize,
+    /// With an error that says what is away.
+    pub(crate) refused: usize,
+    /// Neither: not in time, or in words that say nothing.
+    pub(crate) unclear: usize,
+}
+
+impl Answers {
+    /// These and others.
+    pub(crate) fn and(self, other: Answers) -> Answers {
+        Answers {
+            done: self.done + other.done,
+            refused: self.refused + other.refused,
+            unclear: self.unclear + other.unclear,
+        }
+    }
+}
+
+impl fmt::Display for Answers {
+    fn fmt(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Answers { done, refused, unclear } = self;
+        let asked = done + refused + unclear;
+        write!(text, "{asked} asked, {done} done, {refused} refused with a clear error, {unclear} neither")
+    }
+}
+
 /// What a run came to, in figures.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Course {
@@ -70,6 +100,10 @@ pub(crate) struct Stretch {
     pub(crate) at_ms: i64,
     pub(crate) accepted: usize,
     pub(crate) calls: usize,
+    /// Calls that failed, that were broken off, and that the fence refused, by when they ended.
+    pub(crate) failed: usize,
+    pub(crate) broken_off: usize,
+    pub(crate) refused: usize,
     pub(crate) lateness: Option<Spread>,
 }
 
@@ -183,12 +217,26 @@ fn stretches(history: &History, late: &[(i64, i64)], begun: i64, until: i64, len
     history.asked.iter().filter_map(|asked| index(asked.acked)).for_each(|n| accepted[n] += 1);
     history.called.iter().filter_map(|called| index(called.arrived)).for_each(|n| calls[n] += 1);
     late.iter().filter_map(|(at, ms)| Some((index(*at)?, *ms))).for_each(|(n, ms)| lates[n].push(ms));
-    let mut all = Vec::new();
-    for (n, mut late) in lates.into_iter().enumerate() {
-        let at_ms = n as i64 * length_ms;
-        all.push(Stretch { at_ms, accepted: accepted[n], calls: calls[n], lateness: Spread::of(&mut late) });
-    }
-    all
+    let ended = |wanted: fn(&Called) -> bool| {
+        let mut counts = vec![0; count];
+        let of = history.called.iter().filter(|called| wanted(called));
+        let ends = of.filter_map(|called| index(called.ended.map_or(called.arrived, |(at, _)| at)));
+        ends.for_each(|n| counts[n] += 1);
+        counts
+    };
+    let failed = ended(|called| matches!(called.ended, Some((_, End::Failed))));
+    let broken_off = ended(|called| called.broken_off && !called.refused);
+    let refused = ended(|called| called.refused);
+    let of = |(n, mut late): (usize, Vec<i64>)| Stretch {
+        at_ms: n as i64 * length_ms,
+        accepted: accepted[n],
+        calls: calls[n],
+        failed: failed[n],
+        broken_off: broken_off[n],
+        refused: refused[n],
+        lateness: Spread::of(&mut late),
+    };
+    lates.into_iter().enumerate().map(of).collect()
 }
 
 /// Between two of these times, or from the last one until then.
@@ -235,6 +283,20 @@ mod tests {
             "until the load ends"
         );
         assert_eq!(course.stretches.iter().map(|one| one.calls).collect::<Vec<_>>(), [4, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn what_goes_wrong_with_calls_is_counted_when_they_end() {
+        let failed = Called { ended: Some((5_500, End::Failed)), ..called("a", 0, 1_000, 5_500, 1) };
+        let broken = Called { broken_off: true, ended: Some((6_000, End::BrokenOff)), ..failed.clone() };
+        let refused =
+            Called { refused: true, arrived: 100, ended: Some((100, End::BrokenOff)), ..broken.clone() };
+        let asked = vec![asked("a", 0)];
+        let history = History { asked, called: vec![failed, broken, refused], ..History::default() };
+        let course = Course::of(&history, 1, vec![1], 9_000);
+        let errors: Vec<_> =
+            course.stretches.iter().map(|one| (one.failed, one.broken_off, one.refused)).collect();
+        assert_eq!(errors, [(0, 0, 1), (1, 1, 0)]);
     }
 
     #[test]

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dueline::testing::history::{Asked, Asks, Called, End};
+use dueline::testing::history::{Asked, Asks, Called, End, Line};
 
 use crate::clock;
+use crate::journal::Journal;
 
 /// What was sent, in the order it was sent.
 #[derive(Clone, Debug, Default)]
@@ -15,6 +16,7 @@ pub(crate) struct Sent {
     entries: Arc<Mutex<Vec<Entry>>>,
     /// How often the topic was made anew. Offsets of a later one are higher: they are put down with this above their bits.
     generation: Arc<AtomicU64>,
+    journal: Journal,
 }
 
 /// Bits of an offset; the generation lies above.
@@ -48,6 +50,11 @@ pub(crate) struct Ack {
 pub(crate) type Key = (String, String);
 
 impl Sent {
+    /// One that is on disk too.
+    pub(crate) fn kept(journal: Journal) -> Sent {
+        Sent { journal, ..Sent::default() }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -96,6 +103,7 @@ impl Sent {
         entry.asked.appended = ack.appended.unwrap_or(entry.asked.appended);
         entry.asked.acked = clock::wall_ms();
         entry.state = State::Acked;
+        self.journal.add(&Line::Asked(entry.asked.clone()));
     }
 
     pub(crate) fn failed(&self, number: usize, error: String) {
@@ -175,7 +183,10 @@ pub(crate) struct Call {
 
 /// All calls, in the order they arrived.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Calls(Arc<Mutex<Book>>);
+pub(crate) struct Calls {
+    book: Arc<Mutex<Book>>,
+    journal: Journal,
+}
 
 #[derive(Debug, Default)]
 struct Book {
@@ -196,8 +207,13 @@ pub(crate) enum Taken {
 }
 
 impl Calls {
+    /// One that is on disk too.
+    pub(crate) fn kept(journal: Journal) -> Calls {
+        Calls { journal, ..Calls::default() }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Book> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes down a call as it arrives, and refuses it when its token is lower than one its queue has seen.
@@ -210,6 +226,7 @@ impl Calls {
         *highest = called.token.max(*highest);
         called.ended = called.refused.then_some((called.arrived, End::BrokenOff));
         let refused = called.refused;
+        self.journal.add(&Line::Called(called.clone()));
         book.calls.push(Call { called, by: by.to_owned(), begun_us });
         match refused {
             true => Taken::Refused,
@@ -259,6 +276,7 @@ impl Open {
         let took_ms = (clock::boot_us() - call.begun_us) / 1_000;
         call.called.ended = Some((call.called.arrived + took_ms, end));
         call.called.broken_off = end == End::BrokenOff;
+        self.calls.journal.add(&Line::Called(call.called.clone()));
         let key = (call.called.queue.clone(), call.called.id.clone());
         if end == End::Succeeded {
             book.done.insert(key);

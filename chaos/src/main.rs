@@ -19,8 +19,10 @@ mod doctor;
 mod enter;
 mod event;
 mod instance;
+mod journal;
 mod ledger;
 mod load;
+mod machine;
 mod network;
 mod offsets;
 mod page;
@@ -58,7 +60,7 @@ enum Task {
     Soak(soak::Args),
     /// Judge histories that runs have written
     Check {
-        /// Files named history.jsonl
+        /// Files named history.jsonl; of a run that was killed, asked.jsonl and called.jsonl
         #[arg(required = true)]
         files: Vec<PathBuf>,
         /// Take a record as known to its owner so many milliseconds after its acknowledgement [default: 5000]

@@ -7,6 +7,7 @@ use anyhow::Result;
 use dueline::testing::history::Fault;
 
 use crate::bounds::Bound;
+use crate::cluster::{self, BROKERS, NODES};
 use crate::course::{self, Course, Recovery};
 use crate::watch::Change;
 
@@ -26,6 +27,8 @@ pub(crate) struct Page<'a> {
     pub(crate) recoveries: &'a [Recovery],
     pub(crate) bounds: &'a [Bound],
     pub(crate) faults: &'a [Fault],
+    /// Who came and went, and when.
+    pub(crate) marks: &'a [(String, i64)],
     pub(crate) changes: &'a [Change],
     pub(crate) shards: u32,
     /// Rule, how often it was checked, violations.
@@ -64,13 +67,15 @@ impl Page<'_> {
         html += &self.places();
         html += &self.figures();
         html += &self.bounds();
-        let whole = plot::Span::of(course, faults);
+        let whole = plot::Span::of(course, faults, self.marks);
+        html += &self.timeline();
         write!(html, "<h2>Events accepted and calls, each second</h2>{}", plot::rates(course, &whole)?)?;
         write!(html, "<h2>Lateness of first attempts, milliseconds</h2>{}", plot::lateness(course, &whole)?)?;
-        html += "<p class=note>From when a task is due, accepted, and first in its queue. Grey: a fault, from its beginning until what was lost is back.</p>";
+        html += "<p class=note>From when a task is due, accepted, and first in its queue. Grey: a fault, by its number, from its beginning until what was lost is back.</p>";
+        write!(html, "<h2>What went wrong with calls, each second</h2>{}", plot::errors(course, &whole)?)?;
         let owners = plot::owners(self.changes, self.shards, &self.places, &whole)?;
         write!(html, "<h2>Who ran which shard</h2>{owners}")?;
-        html += "<p class=note>A row for each shard, a colour for each instance, white where no instance said that it ran the shard.</p>";
+        html += "<p class=note>A row for each shard, a colour for each instance, in it the shard's epoch; white where no instance said that it ran the shard.</p>";
         html += "<h2>What was checked</h2>";
         html += &rows(
             "<tr><th>rule<th>checked<th>violations",
@@ -88,6 +93,7 @@ impl Page<'_> {
         Ok(html)
     }
 
+    /// Who was in which data centre.
     fn places(&self) -> String {
         let mut by_dc: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for (instance, dc) in &self.places {
@@ -96,8 +102,33 @@ impl Page<'_> {
         if by_dc.is_empty() {
             return String::new();
         }
-        let cell = |(dc, instances): (&str, Vec<&str>)| vec![escaped(dc), escaped(&instances.join(", "))];
-        "<h2>Where instances ran</h2>".to_owned() + &rows("", by_dc.into_iter().map(cell))
+        let servers = |of: &[&'static str], dc: &str| {
+            let own: Vec<&str> = of.iter().copied().filter(|name| cluster::dc_of(name) == dc).collect();
+            own.join(", ")
+        };
+        let row = |(dc, instances): (&str, Vec<&str>)| {
+            vec![escaped(dc), servers(&BROKERS, dc), servers(&NODES, dc), escaped(&instances.join(", "))]
+        };
+        let head = "<tr><th>data centre<th>brokers<th>nodes<th>instances, with handlers beside them";
+        "<h2>Where things ran</h2>".to_owned() + &rows(head, by_dc.into_iter().map(row))
+    }
+
+    /// The faults by their numbers in the pictures, and who came and went, in the order of time.
+    fn timeline(&self) -> String {
+        let seconds = |at: i64| format!("{:.1}", plot::since(self.course.begun, at));
+        let faults = self.faults.iter().enumerate().map(|(n, fault)| {
+            (fault.from, [(n + 1).to_string(), seconds(fault.from), seconds(fault.to), escaped(&fault.what)])
+        });
+        let marks = self.marks.iter();
+        let marks =
+            marks.map(|(what, at)| (*at, [String::new(), seconds(*at), String::new(), escaped(what)]));
+        let mut all: Vec<(i64, [String; 4])> = faults.chain(marks).collect();
+        if all.is_empty() {
+            return String::new();
+        }
+        all.sort();
+        let head = "<tr><th>number<th>from, s<th>until, s<th>what";
+        "<h2>What happened</h2>".to_owned() + &rows(head, all.into_iter().map(|(_, row)| row.to_vec()))
     }
 
     fn figures(&self) -> String {

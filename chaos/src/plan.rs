@@ -12,6 +12,7 @@ mod scenario;
 #[cfg(test)]
 mod tests;
 mod ways;
+mod words;
 
 pub(crate) use scenario::Scenario;
 
@@ -178,9 +179,24 @@ pub(crate) enum Step {
         for_ms: i64,
         rest_ms: i64,
     },
-    /// A server is killed, its data removed, and started in its own place; it takes its data from the others.
+    /// A server is killed, its data removed, and started in its own place; it takes its data from the others, or nothing.
     WipeServer {
         name: String,
+        empty: bool,
+        for_ms: i64,
+        rest_ms: i64,
+    },
+    /// So many tasks that are due when the run is over are taken in by the nodes `by` alone: the others are down, and nobody keeps
+    /// hints for them.
+    ScheduleRare {
+        tasks: usize,
+        by: Vec<String>,
+        down: Vec<String>,
+        rest_ms: i64,
+    },
+    /// Nodes killed for so long at least; those tasks are moved to now, and run meanwhile.
+    RunRare {
+        down: Vec<String>,
         for_ms: i64,
         rest_ms: i64,
     },
@@ -261,6 +277,8 @@ impl Step {
             | Step::FillDisk { rest_ms, .. }
             | Step::SlowDisk { rest_ms, .. }
             | Step::WipeServer { rest_ms, .. }
+            | Step::ScheduleRare { rest_ms, .. }
+            | Step::RunRare { rest_ms, .. }
             | Step::MoveOffsets { rest_ms, .. }
             | Step::RenewTopic { rest_ms, .. }
             | Step::Handlers { rest_ms, .. }
@@ -277,82 +295,6 @@ impl Step {
     }
 }
 
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let s = |ms: &i64| *ms as f64 / 1_000.0;
-        match self {
-            Step::Kill { victim, down_ms, .. } => {
-                write!(f, "kill {victim}, start it again after {:.1} s", s(down_ms))
-            }
-            Step::Freeze { victim, for_ms, .. } => write!(f, "freeze {victim} for {:.1} s", s(for_ms)),
-            Step::Cut { victim, from, how, for_ms, .. } => {
-                write!(f, "cut {victim} from {from:?} for {:.1} s, {how:?}", s(for_ms))
-            }
-            Step::Join { name, after_ms } => write!(f, "after {:.1} s {name} joins", s(after_ms)),
-            Step::Leave { name, after_ms } => write!(f, "after {:.1} s {name} leaves", s(after_ms)),
-            Step::LoseDc { dc, whole, further, for_ms, .. } => {
-                let how = if *whole { "lose all of" } else { "cut off" };
-                write!(f, "{how} {dc} for {:.1} s", s(for_ms))?;
-                match &further[..] {
-                    [] => Ok(()),
-                    names => write!(f, ", and {} too for half of it", names.join(", ")),
-                }
-            }
-            Step::LoseServers { names, how, for_ms, .. } => {
-                write!(f, "{} {} for {:.1} s", names.join(", "), how.word(), s(for_ms))
-            }
-            Step::FillDisk { name, for_ms, .. } => {
-                write!(f, "no room on the disk of {name} for {:.1} s", s(for_ms))
-            }
-            Step::SlowDisk { name, ms, for_ms, .. } => {
-                write!(f, "each write of {name} to its disk takes {ms} ms longer for {:.1} s", s(for_ms))
-            }
-            Step::WipeServer { name, for_ms, .. } => {
-                write!(f, "kill {name}, remove its data, start it in its own place after {:.1} s", s(for_ms))
-            }
-            Step::MoveOffsets { to, .. } => {
-                write!(f, "stop all instances, move the group's offsets to the {to:?}, start them")
-            }
-            Step::RenewTopic { stopped, .. } => {
-                let when = if *stopped { "while all instances are stopped" } else { "while instances run" };
-                write!(f, "delete the schedule topic and make it anew {when}, reset all shards")
-            }
-            Step::Handlers { mood, for_ms, .. } => write!(f, "handlers {mood:?} for {:.1} s", s(for_ms)),
-            Step::MoveClock { victim, by_ms, for_ms, .. } => {
-                write!(f, "the clock of {victim} {:+.1} s for {:.1} s", s(by_ms), s(for_ms))
-            }
-            Step::Wire { from, to, how, for_ms, .. } => {
-                match how {
-                    Wire::CutOneWay => write!(f, "nothing from {from} to {to}")?,
-                    Wire::Cut => write!(f, "nothing between {from} and {to}")?,
-                    Wire::Slow(ms) => write!(f, "{ms} ms from {from} to {to} and back")?,
-                    Wire::Lossy(permille) => {
-                        write!(f, "{permille} of 1000 packets between {from} and {to} lost")?;
-                    }
-                }
-                write!(f, " for {:.1} s", s(for_ms))
-            }
-            Step::Drain { victim, for_ms, .. } => write!(f, "drain {victim} for {:.1} s", s(for_ms)),
-            Step::Evacuate { dc, for_ms, .. } => {
-                write!(f, "drain {dc}, lose all of it for {:.1} s, undrain it", s(for_ms))
-            }
-            Step::Restart { name, .. } => write!(f, "restart {name}"),
-            Step::AddServer { name, .. } => write!(f, "{name} joins"),
-            Step::DealPartitions { .. } => write!(f, "deal all partitions to all brokers"),
-            Step::Shrink { names, apart_ms, .. } => {
-                write!(f, "stop {}, {apart_ms} ms apart, and start them again", names.join(", "))
-            }
-            Step::Change { name, to, .. } => write!(f, "restart {name} as the {to:?} build"),
-            Step::LoseAll { tasks, due_ms, down_ms, .. } => write!(
-                f,
-                "{tasks} tasks due in {:.1} s, kill all, cancel half, start again after {:.1} s",
-                s(due_ms),
-                s(down_ms)
-            ),
-        }
-    }
-}
-
 /// What a plan is drawn from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
@@ -364,6 +306,8 @@ pub(crate) struct Wanted {
     pub(crate) kills: u32,
     pub(crate) kills_done: u32,
     pub(crate) instances: usize,
+    /// Whether a wiped node is started with nothing.
+    pub(crate) empty: bool,
 }
 
 /// Everything that is going to be done.

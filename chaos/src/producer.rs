@@ -27,7 +27,7 @@ pub(crate) struct Producer {
 }
 
 impl Producer {
-    pub(crate) fn start(kafka: &str, topic: String) -> Result<Producer> {
+    pub(crate) fn start(kafka: &str, topic: String, sent: Sent) -> Result<Producer> {
         let client = ClientConfig::new()
             .set("bootstrap.servers", kafka)
             .set("client.id", "chaos")
@@ -42,7 +42,7 @@ impl Producer {
             .set("topic.metadata.refresh.interval.ms", "5000")
             .create()
             .context("a producer")?;
-        Ok(Producer { client, topic, sent: Sent::default() })
+        Ok(Producer { client, topic, sent })
     }
 
     /// Hands a record to the client; waits only while that is full.

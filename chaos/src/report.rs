@@ -13,9 +13,12 @@ use serde::{Deserialize, Serialize};
 use crate::bounds::{self, Bound, Measured};
 use crate::clock::{rfc3339, wall_ms};
 use crate::course::{Course, HandOver, Recovery};
+use crate::journal;
+use crate::machine;
 use crate::page::Page;
 use crate::plan::{Plan, Scenario};
 use crate::say;
+use crate::site::Options;
 use crate::stage::Stage;
 use crate::takeover::{self, Distribution, Spread};
 
@@ -51,6 +54,11 @@ struct Summary {
     seed: u64,
     commit: String,
     program: PathBuf,
+    /// The beginning of its SHA-256.
+    digest: String,
+    machine: String,
+    /// Events a second.
+    rate: u32,
     /// The build that instances changed to.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<PathBuf>,
@@ -122,7 +130,9 @@ impl Report {
         let sent = &stage.producer.sent;
         let course = Course::of(&history, sent.count(), sent.waits(), load_ended);
         let (recoveries, hand_overs, gone) = (&stage.recoveries, &stage.hand_overs, &stage.gone);
-        let measured = Measured { history: &history, course: &course, recoveries, hand_overs, gone };
+        let (answers, gaps) = (stage.answers, &stage.watch.hand_overs());
+        let measured =
+            Measured { history: &history, course: &course, recoveries, hand_overs, gaps, gone, answers };
         let bounds = bounds::of(scenario, &measured);
         let in_time = over_bound == 0 && bounds.iter().all(|bound| bound.kept);
         let summary = Summary {
@@ -130,6 +140,9 @@ impl Report {
             seed: stage.options.seed,
             commit: stage.options.commit.clone(),
             program: stage.options.program.clone(),
+            digest: machine::digest(&stage.options.program)?,
+            machine: machine::words(),
+            rate: stage.options.rate,
             next: stage.options.next.clone(),
             started_at: rfc3339(started),
             ended_at: rfc3339(wall_ms()),
@@ -215,6 +228,7 @@ pub(crate) fn check(files: &[PathBuf], known_ms: Option<i64>) -> Result<bool> {
         history.read(BufReader::new(file)).with_context(|| format!("{}", path.display()))?;
     }
     let of_runs = || files.iter().filter_map(|path| known_in(&path.with_file_name("result.json"))).max();
+    history.called = journal::settled(history.called);
     let known_ms = known_ms.or_else(of_runs).unwrap_or(Slack::default().known_ms);
     let judged = checker::check(&history, &slack(known_ms));
     tell_judged(&judged)?;
@@ -276,8 +290,10 @@ fn write_page(
         title: format!("chaos run {} --seed {seed}", scenario.word()),
         clean: summary.clean,
         run: vec![
-            ("commit", commit.clone()),
-            ("servers", summary.servers.to_owned()),
+            ("commit, program", format!("{commit}, SHA-256 {}…", summary.digest)),
+            ("machine", summary.machine.clone()),
+            ("servers", servers(stage)),
+            ("load", format!("{} events a second, {} shards", summary.rate, crate::site::SHARDS)),
             ("from, to", format!("{started_at}, {ended_at}")),
             ("events, calls", format!("{events}, {calls}")),
         ],
@@ -290,6 +306,7 @@ fn write_page(
         recoveries: &summary.recoveries,
         bounds: &summary.bounds,
         faults: &history.faults,
+        marks: &stage.marks,
         changes: &stage.watch.changes(),
         shards: crate::site::SHARDS,
         rules: rules.collect(),
@@ -302,6 +319,13 @@ fn write_page(
             .collect(),
     };
     std::fs::write(path, page.html()?).with_context(|| format!("{}", path.display()))
+}
+
+/// What there was, and where clients began.
+fn servers(stage: &Stage<'_>) -> String {
+    let Options { kafka, cassandra, spread, .. } = &stage.site.options;
+    let what = if *spread { "six brokers, five nodes" } else { "one broker, one node" };
+    format!("{what}; Kafka at {kafka}, Cassandra at {cassandra}")
 }
 
 fn write_history(path: &Path, history: &History) -> Result<()> {

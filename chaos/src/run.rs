@@ -81,6 +81,9 @@ pub(crate) struct Args {
     /// Another build of the product, to change to (upgrade)
     #[arg(long)]
     pub(crate) next: Option<PathBuf>,
+    /// Start the wiped node with nothing, as nobody should (node-wiped): tasks are lost, and the run fails
+    #[arg(long)]
+    pub(crate) empty: bool,
     /// Instances at the beginning, 2 to 6 [default: 3, or two in each data centre]
     #[arg(long, value_parser = clap::value_parser!(u32).range(2..=6))]
     pub(crate) instances: Option<u32>,
@@ -123,6 +126,7 @@ impl Args {
             "{}",
             if upgrades { "upgrade needs another build: --next PATH" } else { "--next is for upgrade" }
         );
+        ensure!(!self.empty || self.scenario == Scenario::NodeWiped, "--empty is for node-wiped");
         ensure!(!is_cluster || !self.scenario.cuts(), "{word} is for --servers single: it cuts at loopback");
         ensure!(!is_cluster || self.kafka.is_none(), "--servers cluster makes its own Kafka and Cassandra");
         Ok(())
@@ -159,6 +163,7 @@ pub(crate) async fn run(args: Args, cluster: Option<Arc<Cluster>>) -> Result<boo
         kills: args.kills,
         kills_done: done,
         instances: args.instances.unwrap_or(if cluster.is_some() { 6 } else { 3 }) as usize,
+        empty: args.empty,
     });
     say::data(&plan)?;
     if plan.steps.is_empty() {
@@ -196,7 +201,8 @@ pub(crate) async fn run(args: Args, cluster: Option<Arc<Cluster>>) -> Result<boo
     let site = Site::make(site::Options { kafka, cassandra, dir, spread, copies, log }).await?;
     let known_ms = args.scenario.known_ms();
     let (seed, plant) = (args.seed, args.setting.plant);
-    let commit = plant.iter().fold(commit(), |commit, mistake| format!("{commit}-with-{mistake}"));
+    let mistakes = plant.as_deref().into_iter().chain(args.empty.then_some("an-empty-node"));
+    let commit = mistakes.fold(commit(), |commit, mistake| format!("{commit}-with-{mistake}"));
     let options = stage::Options { program, next, seed, commit, rate, known_ms, clocks, plant };
     let play = Play { scenario: args.scenario, plan, ledger, done, timed: !args.setting.untimed };
     let reported = tokio::select! {
@@ -242,7 +248,9 @@ impl Play {
         stage.expect_planted()?;
         stage.start_load();
         calm(&stage, wall_ms()).await;
-        if let Err(error) = act::all(&mut stage, &self.plan, &self.ledger, self.done).await {
+        let done = act::all(&mut stage, &self.plan, &self.ledger, self.done).await;
+        let given_up = act::give_up(&mut stage).await;
+        for error in [done, given_up].into_iter().filter_map(Result::err) {
             stage.wrong(format!("the run could not go on: {error:#}"));
         }
         let stopped = stage.stop_load().await;

@@ -49,8 +49,8 @@ struct Wish {
 
 impl Sink {
     /// Listens in each data centre. All of them share what they have seen, as receivers with one store would.
-    pub(crate) fn start(listeners: BTreeMap<String, TcpListener>) -> Result<Sink> {
-        let (calls, mut servers, mut at) = (Calls::default(), JoinSet::new(), BTreeMap::new());
+    pub(crate) fn start(listeners: BTreeMap<String, TcpListener>, calls: Calls) -> Result<Sink> {
+        let (mut servers, mut at) = (JoinSet::new(), BTreeMap::new());
         let mood: Arc<Mutex<Mood>> = Arc::default();
         for (dc, listener) in listeners {
             at.insert(dc, listener.local_addr()?);

@@ -19,6 +19,8 @@ use crate::say;
 const PART_MINUTES: u32 = 10;
 /// The file that says which parts have ended.
 const LEDGER: &str = "soak.jsonl";
+/// A soak with fewer faults an hour shows too little.
+const FAULTS_PER_HOUR: u64 = 100;
 
 /// How long, and with what.
 #[derive(Debug, clap::Args)]
@@ -117,7 +119,19 @@ pub(crate) async fn run(args: Args, cluster: Option<Arc<Cluster>>) -> Result<boo
         parts.push(part);
     }
     say::data(table(&parts))?;
-    Ok(parts.iter().all(|part| part.came.clean))
+    let faults: u64 = parts.iter().map(|part| part.came.faults).sum();
+    let least = faults_wanted(args.minutes);
+    if faults < least {
+        say::data(format_args!(
+            "NOT ENOUGH: {faults} faults, {least} are wanted in {} minutes",
+            args.minutes
+        ))?;
+    }
+    Ok(faults >= least && parts.iter().all(|part| part.came.clean))
+}
+
+fn faults_wanted(minutes: u32) -> u64 {
+    u64::from(minutes) * FAULTS_PER_HOUR / 60
 }
 
 /// How long faults go on in a part.
@@ -166,6 +180,7 @@ fn part(seed: u64, minutes: u32, dir: &Path, setting: &Setting) -> run::Args {
         cassandra: None,
         out: Some(dir.to_owned()),
         next: None,
+        empty: false,
         instances: None,
         setting: setting.clone(),
     }
@@ -251,6 +266,11 @@ mod tests {
         let read = read(&ledger).expect("lines");
         assert_eq!(read, parts);
         assert_eq!(left(&read, 4), [1, 3]);
+    }
+
+    #[test]
+    fn an_hour_has_a_hundred_faults() {
+        assert_eq!([60, 10, 1].map(faults_wanted), [100, 16, 1]);
     }
 
     #[test]

@@ -9,14 +9,15 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use dueline::testing::history::{Fault, Halted, History};
+use dueline::testing::history::Fault;
 use rustix::process::Signal;
 
 use crate::clock::{self, wall_ms};
 use crate::cluster::{self, Insides};
-use crate::course::{HandOver, Recovery};
+use crate::course::{Answers, HandOver, Recovery};
 use crate::instance::{Instance, Start};
-use crate::ledger::{Call, Key};
+use crate::journal::Journal;
+use crate::ledger::{Calls, Key, Sent};
 use crate::load::Load;
 use crate::network::{Network, Ports, Way};
 use crate::plan::{Build, Server};
@@ -28,6 +29,11 @@ use crate::takeover::{Gaps, Takeover};
 use crate::watch::Watch;
 
 mod env;
+mod notes;
+
+/// The ledgers on disk, in the folder of the run.
+const ASKED: &str = "asked.jsonl";
+const CALLED: &str = "called.jsonl";
 
 /// Everything runs again within this after a fault has ended, or the run has failed.
 const RUN_AGAIN_SECONDS_MAX: u64 = 120;
@@ -81,6 +87,10 @@ pub(crate) struct Stage<'a> {
     pub(crate) hand_overs: Vec<HandOver>,
     /// Servers that were killed or frozen, since when, and until when.
     pub(crate) gone: Vec<(Vec<String>, i64, i64)>,
+    /// Tasks that wait for a later step, and that few nodes have.
+    pub(crate) rare: Vec<Key>,
+    /// What instances answered by HTTP without a quorum of nodes, or a broker.
+    pub(crate) answers: Answers,
     ground: Ground,
     /// Those that run the next build.
     changed: BTreeSet<String>,
@@ -91,11 +101,15 @@ pub(crate) struct Stage<'a> {
     /// Processes started so far.
     started: u32,
     faults: Vec<Fault>,
+    /// Who came and went, and when.
+    pub(crate) marks: Vec<(String, i64)>,
     /// Who could not hear how calls ended, and when.
     halts: Vec<(String, i64, i64)>,
     wrongs: Vec<String>,
     /// Tasks that may never be called.
     forbidden: BTreeSet<Key>,
+    /// The ledgers on disk.
+    journals: [Journal; 2],
 }
 
 impl<'a> Stage<'a> {
@@ -105,9 +119,11 @@ impl<'a> Stage<'a> {
         ground: Ground,
         handlers: BTreeMap<String, TcpListener>,
     ) -> Result<Stage<'a>> {
+        let (asked, called) = (Journal::begin(&site.file(ASKED))?, Journal::begin(&site.file(CALLED))?);
+        let sent = Sent::kept(asked.clone());
         Ok(Stage {
-            sink: Sink::start(handlers)?,
-            producer: Producer::start(&site.options.kafka, site.schedule_topic())?,
+            sink: Sink::start(handlers, Calls::kept(called.clone()))?,
+            producer: Producer::start(&site.options.kafka, site.schedule_topic(), sent)?,
             watch: Watch::new(crate::site::SHARDS)?,
             options,
             site,
@@ -115,6 +131,8 @@ impl<'a> Stage<'a> {
             recoveries: Vec::new(),
             hand_overs: Vec::new(),
             gone: Vec::new(),
+            rare: Vec::new(),
+            answers: Answers::default(),
             ground,
             changed: BTreeSet::new(),
             load: None,
@@ -122,9 +140,11 @@ impl<'a> Stage<'a> {
             leaving: Vec::new(),
             started: 0,
             faults: Vec::new(),
+            marks: Vec::new(),
             halts: Vec::new(),
             wrongs: Vec::new(),
             forbidden: BTreeSet::new(),
+            journals: [asked, called],
         })
     }
 
@@ -329,58 +349,6 @@ impl<'a> Stage<'a> {
             };
             say::line(&wrong);
             self.wrongs.push(wrong);
-        }
-    }
-
-    /// Notes something that must never be.
-    pub(crate) fn wrong(&mut self, wrong: String) {
-        say::line(&wrong);
-        self.wrongs.push(wrong);
-    }
-
-    /// Notes tasks that may never be called from now on, and were not before.
-    pub(crate) fn forbid(&mut self, keys: Vec<Key>) {
-        self.forbidden.extend(keys);
-    }
-
-    /// Notes something that was wrong since `from` and is over.
-    pub(crate) fn fault(&mut self, what: String, from: i64) {
-        self.faults.push(Fault { what, from, to: wall_ms() });
-    }
-
-    /// Notes that an instance could not go on since `from`, and can now.
-    pub(crate) fn halted(&mut self, name: &str, from: i64) {
-        self.halts.push((name.to_owned(), from, wall_ms()));
-    }
-
-    /// Everything that was taken down, for the checker. The epochs of an instance are those it made calls under.
-    pub(crate) fn history(&self) -> History {
-        let calls = self.sink.calls.all();
-        let mut wrongs = self.wrongs.clone();
-        wrongs.extend(self.sink.calls.all_unreadable());
-        for Call { called, by, .. } in &calls {
-            if self.forbidden.contains(&(called.queue.clone(), called.id.clone())) {
-                wrongs.push(format!("cancelled while nobody lived, and yet called by {by}: {called:?}"));
-            }
-        }
-        let mut halted = Vec::new();
-        for (name, from, to) in &self.halts {
-            let own = calls.iter().filter(|call| call.by == *name);
-            let epochs: BTreeSet<(u32, u64)> =
-                own.map(|call| (call.called.shard, call.called.token[1])).collect();
-            let (from, to) = (*from, *to);
-            halted.extend(epochs.into_iter().map(|(shard, epoch)| Halted { shard, epoch, from, to }));
-        }
-        let (owned, rested) = self.watch.lines();
-        History {
-            asked: self.producer.sent.asked(),
-            called: calls.into_iter().map(|call| call.called).collect(),
-            faults: self.faults.clone(),
-            wrongs,
-            owned,
-            rested,
-            halted,
-            ..History::default()
         }
     }
 }

@@ -12,6 +12,7 @@ use dueline::model::{
 use dueline::planted;
 
 use crate::ledger::BASE;
+use crate::nemesis::Fault;
 use crate::operation::{StoreOp, TIMEOUT_MS, away};
 use crate::store::cell::{ALL, Mask, QUORUM, replicas_of};
 use crate::store::nodes::Reached;
@@ -21,6 +22,9 @@ use crate::world::{Addr, Event, World};
 
 /// How long after it was sent a write may still turn up on a replica.
 const SURFACE_MS_MAX: u64 = 400_000;
+
+/// A commit log that is synced now and then is replayed up to a mark that moves this often, in milliseconds (CASSANDRA-13987).
+const FORGOTTEN_MS: u64 = 100;
 
 /// How far a request gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -231,6 +235,9 @@ impl World {
     fn spread_rows(&mut self, rows: &Arc<[Row]>, reached: Reached, fate: Fate) -> bool {
         let on = self.replicas_hit(reached, fate);
         let stamp = u64::try_from((BASE + self.now as i64) * 1_000 + reached.skew_us).unwrap_or(0);
+        if planted!(AcknowledgedForgotten) && self.store_is_killed_within(FORGOTTEN_MS) {
+            return (on & reached.heard).count_ones() >= QUORUM;
+        }
         self.land(rows, stamp, on);
         let late = self.late(on);
         if late != 0 {
@@ -238,6 +245,12 @@ impl World {
             self.after(ms, Event::Land(rows.clone(), stamp, late));
         }
         (on & reached.heard).count_ones() >= QUORUM
+    }
+
+    /// Whether all nodes are gone that soon.
+    fn store_is_killed_within(&self, ms: u64) -> bool {
+        let mut soon = self.events.range((self.now, 0)..=(self.now + ms, u64::MAX));
+        soon.any(|(_, event)| matches!(event, Event::Fault(Fault::StoreAway(_))))
     }
 
     fn replicas_hit(&mut self, reached: Reached, fate: Fate) -> Mask {

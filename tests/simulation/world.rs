@@ -140,7 +140,7 @@ pub(crate) struct World {
     pub(crate) setup: Setup,
     pub(crate) now: u64,
     sequence: u64,
-    events: BTreeMap<(u64, u64), Event>,
+    pub(crate) events: BTreeMap<(u64, u64), Event>,
     pub(crate) rng: Rng,
     pub(crate) store: Store,
     pub(crate) store_away: bool,

@@ -102,10 +102,12 @@ enum Action {
     },
     /// Give servers a small disk each (in memory), with their data on it; they are ended and started for it
     Confine { names: Vec<String> },
-    /// Take all room that is left on small disks
+    /// Take all room that is left on small disks; prints the bytes that are left then
     Fill { names: Vec<String> },
     /// Give servers with a small disk their large one back, with their data; they are killed for it
     Empty { names: Vec<String> },
+    /// Print of servers whether they run, how many of their writes took longer, and where their log is
+    Look { names: Vec<String> },
     /// Remove the data of servers that do not run
     Wipe { names: Vec<String> },
     /// SIGSTOP servers
@@ -154,6 +156,7 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         Action::Drag { names, ms } => drag(&cluster, &named(&names)?, ms)?,
         Action::Confine { names } => confine(&cluster, &named(&names)?)?,
         Action::Fill { names } => each(&cluster, &names, |_, name| disk::fill(&cluster, name))?,
+        Action::Look { names } => each(&cluster, &names, |state, name| servers::look(&cluster, state, name))?,
         Action::Empty { names } => {
             each(&cluster, &names, |state, name| match disk::is_small(&cluster, name) {
                 true => servers::kill(state, name).and_then(|()| disk::empty(&cluster, name)),
@@ -362,11 +365,8 @@ fn reach(cluster: &Cluster, dcs: &[Place], open: bool) -> Result<()> {
     let changes: Vec<Link> =
         links.into_iter().filter(is_of).map(|link| Link { cut: !open, ..link }).collect();
     router::ask(&cluster.socket(), &changes)?;
-    say::line(format_args!(
-        "{} {}",
-        words(dcs).join(", "),
-        if open { "can be reached" } else { "is cut off" }
-    ));
+    let now = if open { "can be reached" } else { "is cut off" };
+    say::line(format_args!("{} {now}", words(dcs).join(", ")));
     Ok(())
 }
 

@@ -1,13 +1,17 @@
 //! A disk that is slow: whoever writes to a file waits for as long as `DRAG_FILE` says, in milliseconds, and who asks for what was
-//! written to be on the disk for [`SYNC`] times as long. Sockets and pipes are as fast as they are.
+//! written to be on the disk for [`SYNC`] times as long. Sockets and pipes are as fast as they are. `DRAGGED_FILE` gets a byte for each
+//! time that somebody begins to wait.
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 
+use crate::count::Count;
 use crate::said::Said;
 
 /// What a write takes longer.
 static DRAG: Said = Said::new(c"DRAG_FILE");
+/// How often somebody began to wait.
+static DRAGGED: Count = Count::new(c"DRAGGED_FILE");
 /// A sync takes as long as so many writes: what was written since the one before has to come down.
 const SYNC: i64 = 50;
 
@@ -17,7 +21,7 @@ const SYNC: i64 = 50;
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn fsync(file: c_int) -> c_int {
-    wait(SYNC);
+    wait_for_sync();
     // SAFETY: the kernel checks its arguments.
     unsafe { libc::syscall(libc::SYS_fsync, file) as c_int }
 }
@@ -28,7 +32,7 @@ pub(crate) unsafe extern "C" fn fsync(file: c_int) -> c_int {
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn fdatasync(file: c_int) -> c_int {
-    wait(SYNC);
+    wait_for_sync();
     // SAFETY: the kernel checks its arguments.
     unsafe { libc::syscall(libc::SYS_fdatasync, file) as c_int }
 }
@@ -39,7 +43,7 @@ pub(crate) unsafe extern "C" fn fdatasync(file: c_int) -> c_int {
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn msync(address: *mut c_void, length: usize, flags: c_int) -> c_int {
-    wait(SYNC);
+    wait_for_sync();
     // SAFETY: the kernel checks its arguments.
     unsafe { libc::syscall(libc::SYS_msync, address, length, flags) as c_int }
 }
@@ -87,8 +91,19 @@ pub(crate) unsafe extern "C" fn writev(file: c_int, from: *const libc::iovec, co
     unsafe { libc::syscall(libc::SYS_writev, file, from, count) as isize }
 }
 
+fn wait_for_sync() {
+    if DRAG.number() > 0 {
+        DRAGGED.add();
+        wait(SYNC);
+    }
+}
+
 fn wait_if_file(file: c_int) {
     if DRAG.number() > 0 && is_file(file) {
+        // What a server says of itself, into its log, is none of its data.
+        if file > libc::STDERR_FILENO {
+            DRAGGED.add();
+        }
         wait(1);
     }
 }

@@ -6,5 +6,7 @@
 #![allow(unsafe_code)]
 
 mod clock;
+mod count;
 mod disk;
+mod named;
 mod said;

@@ -1,47 +1,27 @@
 //! A number that stands in a file, as text, and is read at every question: a change is seen at once.
 
-use std::ffi::{CStr, c_char};
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::ffi::CStr;
+
+use crate::named::Named;
 
 /// The longest number that is read.
 const DIGITS: usize = 20;
-/// Of a file that is not open: it is looked for again and again, as the environment may not be there yet.
-const UNKNOWN: i32 = -1;
 
 /// A file that a variable of the environment names.
-pub(crate) struct Said {
-    variable: &'static CStr,
-    /// It, once it is open.
-    file: AtomicI32,
-}
+pub(crate) struct Said(Named);
 
 impl Said {
     pub(crate) const fn new(variable: &'static CStr) -> Said {
-        Said { variable, file: AtomicI32::new(UNKNOWN) }
+        Said(Named::new(variable, libc::O_RDONLY))
     }
 
     /// What the file says; 0 when there is none.
     pub(crate) fn number(&self) -> i64 {
-        let mut file = self.file.load(Ordering::Relaxed);
-        if file == UNKNOWN {
-            file = self.open();
-            self.file.store(file, Ordering::Relaxed);
-        }
-        if file < 0 {
-            return 0;
-        }
+        let Some(file) = self.0.file() else { return 0 };
         let mut text = [0_u8; DIGITS];
-        // SAFETY: the buffer is as long as said; a file that is not open is an error.
+        // SAFETY: the buffer is as long as said.
         let length = unsafe { libc::pread(file, text.as_mut_ptr().cast(), DIGITS, 0) };
         number(text.get(..usize::try_from(length).unwrap_or(0)).unwrap_or_default())
-    }
-
-    fn open(&self) -> i32 {
-        // SAFETY: the name ends with a zero, and so does what the environment has for it.
-        unsafe {
-            let path: *const c_char = libc::getenv(self.variable.as_ptr());
-            if path.is_null() { UNKNOWN } else { libc::open(path, libc::O_RDONLY | libc::O_CLOEXEC) }
-        }
     }
 }
 

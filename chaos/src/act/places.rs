@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{TAKEOVER_SECONDS_MAX, taken_in};
+use super::{TAKEOVER_SECONDS_MAX, refusals, taken_in};
 use crate::clock::{self, until_wall, wall_ms};
 use crate::cluster::{self, BROKERS, NODES, QUORUM};
 use crate::course::Recovery;
@@ -100,7 +100,8 @@ async fn lose_more(
         Down::Slow => (&["slow", "--for-ms", &length], "thaw"),
     };
     let servers: Vec<&str> = names.iter().map(String::as_str).collect();
-    if BROKERS.iter().all(|broker| names.iter().any(|name| name == broker)) && for_ms >= MEANWHILE_MS_MIN {
+    let no_broker = BROKERS.iter().all(|broker| names.iter().any(|name| name == broker));
+    if no_broker && for_ms >= MEANWHILE_MS_MIN {
         due_meanwhile(stage, for_ms).await?;
     }
     let from = wall_ms();
@@ -109,6 +110,9 @@ async fn lose_more(
     // Who cannot reach the store, or waits for it, does not hear in time how calls ended. One node less is no reason.
     let nodes = names.iter().filter(|name| name.starts_with("cassandra")).count();
     let no_quorum = nodes > 0 && lost + nodes > NODES.len() - QUORUM;
+    let without = if no_quorum { "a quorum of nodes" } else { "a broker" };
+    let is_asked = how == Down::Killed && (no_quorum || no_broker);
+    let asking = is_asked.then(|| refusals::begin(stage, from + for_ms)).transpose()?;
     if no_quorum && how == Down::Killed {
         nothing_starts(stage, gone + QUIET_AFTER_MS, from + for_ms).await;
     }
@@ -120,7 +124,10 @@ async fn lose_more(
     if no_quorum {
         halt_all(stage, from);
     }
-    Ok(())
+    match asking {
+        Some(asking) => refusals::end(stage, asking, without).await,
+        None => Ok(()),
+    }
 }
 
 /// Without a quorum a start cannot be put on record, so nobody calls anything.

@@ -1,4 +1,4 @@
-//! Faults that are neither a loss nor a cut: slow and full disks, a wiped one, moved offsets, a lost topic, bad handlers, a wrong clock.
+//! Faults that are neither a loss nor a cut: a wiped disk, moved offsets, a lost topic, bad handlers, a wrong clock.
 
 use anyhow::{Context as _, Result};
 
@@ -12,44 +12,25 @@ use crate::stage::Stage;
 
 /// An instance says of jumps above this, in milliseconds, and measures them as well as this.
 const JUMP_MS: i64 = 1_000;
+/// An instance looks for jumps once a second; calls under way are broken off when it finds one.
+const JUMP_SEEN_MS: i64 = 2_000;
 /// A load that is paused may be sending one event still, for so long in milliseconds.
 const LAST_SENT_MS: i64 = 1_000;
 /// A shard that runs asks for the end of its log every half minute.
 const STOPPED_SECONDS_MAX: u64 = 90;
 
-/// The server gets a small disk first, for which it is started anew.
-pub(super) async fn fill_disk(stage: &mut Stage<'_>, name: &str, for_ms: i64) -> Result<()> {
-    let from = wall_ms();
-    cluster::act(&["confine", name]).await?;
-    stage.until_all_run().await?;
-    let full = wall_ms();
-    cluster::act(&["fill", name]).await?;
-    until_wall(full + for_ms).await;
-    cluster::act(&["empty", name]).await?;
-    cluster::act(&["start", name]).await?;
-    stage.fault(format!("{name}: disk full"), from);
-    Ok(())
-}
-
-/// The server is started anew first, so that its disk can be slow.
-pub(super) async fn slow_disk(stage: &mut Stage<'_>, name: &str, ms: u32, for_ms: i64) -> Result<()> {
-    let from = wall_ms();
-    cluster::act(&["drag", name, "--ms", "1"]).await?;
-    stage.until_all_run().await?;
-    let slow = wall_ms();
-    cluster::act(&["drag", name, "--ms", &ms.to_string()]).await?;
-    until_wall(slow + for_ms).await;
-    cluster::act(&["drag", name, "--ms", "0"]).await?;
-    stage.fault(format!("{name}: each write {ms} ms longer"), from);
-    Ok(())
-}
-
-/// Waits for what a person has to wait for before anything else may be lost.
-pub(super) async fn wipe(stage: &mut Stage<'_>, name: &str, for_ms: i64) -> Result<()> {
+/// Waits for what a person has to wait for before anything else may be lost; not where the server is started with nothing, which is
+/// never well.
+pub(super) async fn wipe(stage: &mut Stage<'_>, name: &str, empty: bool, for_ms: i64) -> Result<()> {
     let from = wall_ms();
     cluster::act(&["kill", name]).await?;
     until_wall(from + for_ms).await;
     cluster::act(&["wipe", name]).await?;
+    if empty {
+        cluster::act(&["start", name, "--empty"]).await?;
+        stage.fault(format!("{name} lost its disk and was started with nothing"), from);
+        return Ok(());
+    }
     cluster::act(&["start", name]).await?;
     stage.until_well().await?;
     stage.fault(format!("{name} lost its disk and was replaced"), from);
@@ -125,7 +106,13 @@ pub(super) async fn step_clock(stage: &mut Stage<'_>, victim: &str, by_ms: i64, 
             "the clock of {victim} was moved by {by_ms} ms, and it says of jumps of {told:?} ms"
         ));
     }
+    let back = wall_ms();
     stage.set_clock(victim, 0)?;
+    if by_ms.abs() > JUMP_MS {
+        for jumped in [from, back] {
+            stage.halted_until(victim, jumped, jumped + JUMP_SEEN_MS);
+        }
+    }
     stage.fault(format!("the clock of {victim} {by_ms:+} ms"), from);
     Ok(())
 }

@@ -16,6 +16,8 @@ const ROW_HEIGHT: u32 = 22;
 const FAULT: RGBColor = RGBColor(226, 228, 232);
 const ACCEPTED: RGBColor = RGBColor(31, 111, 178);
 const CALLS: RGBColor = RGBColor(10, 125, 51);
+const BROKEN_OFF: RGBColor = RGBColor(200, 112, 20);
+const REFUSED: RGBColor = RGBColor(104, 66, 160);
 const LATE: RGBColor = RGBColor(179, 38, 30);
 /// Instances of one data centre have one hue, in two shades; without data centres each has its own.
 const HUES: [[RGBColor; 3]; 3] = [
@@ -24,23 +26,35 @@ const HUES: [[RGBColor; 3]; 3] = [
     [RGBColor(46, 125, 79), RGBColor(120, 184, 143), RGBColor(190, 222, 202)],
 ];
 
-/// The time that pictures show, and the faults in it.
+/// An epoch is written into a bar that is so long, in seconds of a picture's width, for each digit.
+const DIGIT_SHARE: f64 = 0.012;
+const MARK: RGBColor = RGBColor(120, 130, 142);
+const WORDS: RGBColor = RGBColor(91, 103, 115);
+
+/// The time that pictures show, the faults in it, and who came and went.
 pub(super) struct Span {
     begun: i64,
     seconds: f64,
     faults: Vec<(f64, f64)>,
+    marks: Vec<f64>,
 }
 
 impl Span {
-    pub(super) fn of(course: &Course, faults: &[Fault]) -> Span {
+    pub(super) fn of(course: &Course, faults: &[Fault], marks: &[(String, i64)]) -> Span {
         let begun = course.begun;
+        let marks = marks.iter().map(|(_, at)| since(begun, *at)).collect();
         let seconds = course.seconds.len().max(1) as f64;
         let faults = faults.iter().map(|fault| (since(begun, fault.from), since(begun, fault.to))).collect();
-        Span { begun, seconds, faults }
+        Span { begun, seconds, faults, marks }
+    }
+
+    /// Each fault's number, and where its band begins.
+    fn numbers(&self) -> impl Iterator<Item = (String, f64)> {
+        self.faults.iter().enumerate().map(|(n, (from, _))| ((n + 1).to_string(), *from))
     }
 }
 
-fn since(begun: i64, at: i64) -> f64 {
+pub(super) fn since(begun: i64, at: i64) -> f64 {
     (at - begun) as f64 / 1_000.0
 }
 
@@ -72,6 +86,10 @@ fn lines(span: &Span, most: f64, series: &[Series<'_>], is_log: bool) -> Result<
                 let band =
                     |(from, to): &(f64, f64)| Rectangle::new([(*from, $least), (*to, most)], FAULT.filled());
                 chart.draw_series(span.faults.iter().map(band))?;
+                let mark = |at: &f64| PathElement::new([(*at, $least), (*at, most)], MARK);
+                chart.draw_series(span.marks.iter().map(mark))?;
+                let number = |(number, from)| Text::new(number, (from, most), words());
+                chart.draw_series(span.numbers().map(number))?;
                 chart.configure_mesh().light_line_style(TRANSPARENT).x_desc("seconds").draw()?;
                 for (_, colour, points) in series {
                     chart.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))?;
@@ -85,6 +103,11 @@ fn lines(span: &Span, most: f64, series: &[Series<'_>], is_log: bool) -> Result<
         Ok(())
     })?;
     Ok(legend(names) + &picture)
+}
+
+/// How numbers are written into a picture.
+fn words<'a>() -> TextStyle<'a> {
+    ("sans-serif", 11).into_font().color(&WORDS)
 }
 
 /// Names and their colours, above a picture, where they hide nothing of it.
@@ -101,6 +124,20 @@ pub(super) fn rates(course: &Course, span: &Span) -> Result<String> {
     };
     let series =
         [("accepted", ACCEPTED, points(|one| one.accepted)), ("calls", CALLS, points(|one| one.calls))];
+    let most = series.iter().flat_map(|(_, _, points)| points).map(|(_, y)| *y).fold(1.0, f64::max);
+    lines(span, most * 1.05, &series, false)
+}
+
+/// What went wrong with calls, each second.
+pub(super) fn errors(course: &Course, span: &Span) -> Result<String> {
+    let points = |of: fn(&Stretch) -> usize| -> Vec<(f64, f64)> {
+        course.seconds.iter().map(|one| (one.at_ms as f64 / 1_000.0, of(one) as f64)).collect()
+    };
+    let series = [
+        ("failed", LATE, points(|one| one.failed)),
+        ("broken off", BROKEN_OFF, points(|one| one.broken_off)),
+        ("refused for a lower token", REFUSED, points(|one| one.refused)),
+    ];
     let most = series.iter().flat_map(|(_, _, points)| points).map(|(_, y)| *y).fold(1.0, f64::max);
     lines(span, most * 1.05, &series, false)
 }
@@ -123,23 +160,31 @@ pub(super) fn lateness(course: &Course, span: &Span) -> Result<String> {
 struct Owned<'a> {
     shard: u32,
     instance: &'a str,
+    epoch: u64,
     from: i64,
     to: i64,
 }
 
 fn owned<'a>(changes: &'a [Change], end: i64) -> Vec<Owned<'a>> {
-    let mut open: BTreeMap<(&str, u32), i64> = BTreeMap::new();
+    let mut open: BTreeMap<(&str, u32), (i64, u64)> = BTreeMap::new();
     let mut all = Vec::new();
-    for Change { at, instance, shard, phase, .. } in changes {
-        let began = open.remove(&(instance.as_str(), *shard));
-        let from = if phase == RUNNING { Some(began.unwrap_or(*at)) } else { None };
-        match (from, began) {
-            (Some(from), _) => drop(open.insert((instance, *shard), from)),
-            (None, Some(from)) => all.push(Owned { shard: *shard, instance, from, to: *at }),
-            (None, None) => {}
+    for Change { at, instance, shard, epoch, phase } in changes {
+        // A change of epoch alone ends a bar too.
+        if let Some((from, epoch)) = open.remove(&(instance.as_str(), *shard)) {
+            all.push(Owned { shard: *shard, instance, epoch, from, to: *at });
+        }
+        if phase == RUNNING {
+            open.insert((instance, *shard), (*at, *epoch));
         }
     }
-    all.extend(open.into_iter().map(|((instance, shard), from)| Owned { shard, instance, from, to: end }));
+    let left = open.into_iter();
+    all.extend(left.map(|((instance, shard), (from, epoch))| Owned {
+        shard,
+        instance,
+        epoch,
+        from,
+        to: end,
+    }));
     all
 }
 
@@ -180,6 +225,13 @@ pub(super) fn owners(
             });
             chart.draw_series(of)?;
         }
+        let epochs = owned.iter().filter_map(|one| {
+            let (from, to) = (since(span.begun, one.from).max(0.0), since(span.begun, one.to));
+            let epoch = one.epoch.to_string();
+            let is_room = to - from > span.seconds * DIGIT_SHARE * epoch.len() as f64;
+            is_room.then(|| Text::new(epoch, (from, f64::from(one.shard) + 0.25), words()))
+        });
+        chart.draw_series(epochs)?;
         Ok(())
     })?;
     Ok(legend(colours.iter().map(|(name, colour)| (label(name), *colour))) + &picture)

@@ -37,6 +37,7 @@ fn html(history: &History) -> String {
             kept: false,
         }],
         faults: &[Fault { what: "dc1 lost".into(), from: 5_000, to: 9_000 }],
+        marks: &[("i-3 joins".to_owned(), 12_000)],
         changes: &changes,
         shards: 2,
         rules: vec![("in order", 12, 1)],
@@ -51,6 +52,9 @@ fn a_page_tells_of_everything_and_shows_no_markup_of_others() {
     let html = html(&History::default());
     for part in [
         "dc-loss &lt;seed 1&gt;",
+        "dc1 lost",
+        "i-3 joins",
+        "kafka-1, kafka-2<td>cassandra-1, cassandra-2<td>i-1",
         "a &lt;b&gt; &amp; c",
         "lose dc1",
         "in order",
@@ -61,7 +65,7 @@ fn a_page_tells_of_everything_and_shows_no_markup_of_others() {
     ] {
         assert!(html.contains(part), "{part}");
     }
-    assert_eq!(html.matches("<svg").count(), 3);
+    assert_eq!(html.matches("<svg").count(), 4);
     assert!(
         !html.contains("http://www.w3.org/1999/xhtml") && !html.contains("src="),
         "it needs nothing else"
@@ -127,11 +131,15 @@ fn a_browser_shows_the_pictures_within_the_page() {
     let found: serde_json::Value = serde_json::from_str(title.unwrap_or_default())
         .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
     // Lines, the band of the fault, and words at the axes; the picture of owners has bars and no lines but axes.
-    assert_eq!(found["drawn"].as_array().map(Vec::len), Some(3), "{found}");
+    assert_eq!(found["drawn"].as_array().map(Vec::len), Some(4), "{found}");
     for picture in found["drawn"].as_array().expect("a list") {
         assert!(picture.as_array().expect("a list").iter().all(|holds| *holds == true), "{found}");
     }
-    assert_eq!(found["legends"], serde_json::json!([[true, true], [true, true], [true, true]]), "{found}");
+    assert_eq!(
+        found["legends"],
+        serde_json::json!([[true, true], [true, true], [true, true, true], [true, true]]),
+        "{found}"
+    );
     assert_eq!(found["wide"], 0, "nothing is cut off at the right: {found}");
     assert_eq!(found["bad"], "rgb(179, 38, 30)", "what is wrong is red: {found}");
 }

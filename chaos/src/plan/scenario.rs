@@ -43,7 +43,7 @@ pub(crate) enum Scenario {
     DiskFull,
     /// a broker that lost its disk comes back empty (--servers cluster)
     BrokerWiped,
-    /// a node that lost its disk comes back as its own replacement (--servers cluster)
+    /// a node that lost its disk comes back as its own replacement; then nobody else has some of the tasks (--servers cluster)
     NodeWiped,
     /// all instances stopped, the group's offsets moved to the beginning or the end, instances started
     OffsetsReset,

@@ -6,7 +6,7 @@ use super::*;
 use crate::cluster::{self, BROKERS, DCS, NODES};
 
 fn wanted(scenario: Scenario, seed: u64) -> Wanted {
-    Wanted { scenario, seed, minutes: None, kills: 10, kills_done: 0, instances: 3 }
+    Wanted { scenario, seed, minutes: None, kills: 10, kills_done: 0, instances: 3, empty: false }
 }
 
 #[test]
@@ -202,10 +202,9 @@ fn those_that_join_a_growing_group_are_all_but_the_first_and_half_of_all_leave_a
 }
 
 #[test]
-fn a_wiped_server_is_needed_for_a_quorum_afterwards() {
-    for seed in 0..40 {
-        let scenario = if seed % 2 == 0 { Scenario::BrokerWiped } else { Scenario::NodeWiped };
-        let steps = Plan::draw(&wanted(scenario, seed)).steps;
+fn a_wiped_broker_is_needed_for_every_write_afterwards() {
+    for seed in 0..20 {
+        let steps = Plan::draw(&wanted(Scenario::BrokerWiped, seed)).steps;
         let [Step::WipeServer { name, .. }, Step::LoseServers { names, how: Down::Killed, .. }] = &steps[..]
         else {
             panic!("{steps:?}");
@@ -215,9 +214,45 @@ fn a_wiped_server_is_needed_for_a_quorum_afterwards() {
             names.len() == 2 && place(&names[0]) == place(&names[1]) && place(name) != place(&names[0]),
             "{steps:?}"
         );
-        // A seed takes nothing from others, and a controller has more to lose than records.
+        // A controller has more to lose than records.
         assert!(!cluster::is_first(name), "{steps:?}");
     }
+}
+
+#[test]
+fn a_wiped_node_is_needed_for_every_quorum_afterwards_and_nobody_else_has_what_was_taken_in_before() {
+    for seed in 0..20 {
+        let steps = Plan::draw(&wanted(Scenario::NodeWiped, seed)).steps;
+        let [
+            Step::ScheduleRare { by, down, .. },
+            Step::WipeServer { name, empty: false, .. },
+            Step::RunRare { down: lost, .. },
+        ] = &steps[..]
+        else {
+            panic!("{steps:?}");
+        };
+        let without = |gone: &[String]| {
+            let is_left = |node: &&str| !gone.iter().any(|one| one == node);
+            NODES.into_iter().filter(is_left).collect::<BTreeSet<&str>>()
+        };
+        let by: BTreeSet<&str> = by.iter().map(String::as_str).collect();
+        assert_eq!((by.len(), &by), (cluster::QUORUM, &without(down)), "{steps:?}");
+        let left = without(lost);
+        assert_eq!(left.len(), cluster::QUORUM, "{steps:?}");
+        assert_eq!(left.intersection(&by).collect::<Vec<_>>(), [&name.as_str()], "{steps:?}");
+        // It takes all its rows from the other node of its data centre. A seed would take none, and one is left to start by.
+        let near = |node: &&str| *node != name && cluster::dc_of(node) == cluster::dc_of(name);
+        assert!(by.iter().any(near) && !cluster::is_first(name), "{steps:?}");
+        assert!(left.iter().any(|node| cluster::is_first(node)), "{steps:?}");
+    }
+}
+
+#[test]
+fn a_wiped_node_is_started_with_nothing_where_that_is_wanted() {
+    let steps = |empty| Plan::draw(&Wanted { empty, ..wanted(Scenario::NodeWiped, 3) }).steps;
+    let is_empty = |step: &Step| matches!(step, Step::WipeServer { empty: true, .. });
+    assert_eq!(steps(true).iter().filter(|step| is_empty(step)).count(), 1);
+    assert_eq!(steps(false).iter().filter(|step| is_empty(step)).count(), 0);
 }
 
 #[test]

@@ -11,17 +11,24 @@ use crate::cluster::{BROKERS, NODES};
 const FAULT_MS: (i64, i64) = (15_000, 30_000);
 /// What a write to a slow disk takes longer.
 const DRAGS_MS: [u32; 3] = [20, 100, 300];
-/// A server that can be wiped, and those of another data centre that are lost then.
-pub(super) type Wiped = (&'static str, [&'static str; 2]);
-/// No controllers: those keep more than records.
-pub(super) const WIPED_BROKERS: [Wiped; 3] = [
+/// Brokers that can be wiped, and those of another data centre that are lost then. No controllers: those keep more than records.
+const WIPED_BROKERS: [(&str, [&str; 2]); 3] = [
     ("kafka-2", ["kafka-3", "kafka-4"]),
     ("kafka-4", ["kafka-5", "kafka-6"]),
     ("kafka-6", ["kafka-1", "kafka-2"]),
 ];
-/// No seeds: one takes no data from others when it starts. The other data centre is the one that has two nodes.
-pub(super) const WIPED_NODES: [Wiped; 2] =
-    [("cassandra-2", ["cassandra-3", "cassandra-4"]), ("cassandra-4", ["cassandra-1", "cassandra-2"])];
+/// Nodes that can be wiped, those that take tasks in with them and are lost afterwards, and those that are down while they do. No
+/// seeds: one takes no data from others when it starts. The first that is lost is the other one of its data centre, which it takes all
+/// its data from.
+const WIPED_NODES: [(&str, [&str; 2], [&str; 2]); 2] = [
+    ("cassandra-2", ["cassandra-1", "cassandra-3"], ["cassandra-4", "cassandra-5"]),
+    ("cassandra-4", ["cassandra-3", "cassandra-1"], ["cassandra-2", "cassandra-5"]),
+];
+/// Tasks that are taken in before.
+const RARE_TASKS: usize = 300;
+/// What wiping takes in all, in minutes: a broker, a node.
+const BROKER_MINUTES: u32 = 3;
+const NODE_MINUTES: u32 = 10;
 /// How far clocks jump: within the tolerance, beyond a lease, an hour.
 const JUMPS_MS: [i64; 3] = [500, 20_000, 3_600_000];
 /// Between two instances that join, from and to.
@@ -67,14 +74,13 @@ pub(super) fn disk_full(name: String, dice: &mut Rng) -> Step {
     Step::FillDisk { name, for_ms: length(FAULT_MS, dice), rest_ms: rest(dice) }
 }
 
-/// A server comes back empty; then a data centre of others is lost, so that it is needed for every quorum.
-pub(super) fn wiped(wanted: &Wanted, wipes: &[Wiped]) -> Vec<Step> {
+/// A broker comes back empty; then a data centre of others is lost, so that it is needed for every write.
+pub(super) fn wiped_brokers(wanted: &Wanted) -> Vec<Step> {
     let mut dice = Rng::of_stream(wanted.seed, STEPS);
     let mut steps = Vec::new();
-    for _ in 0..wanted.minutes.map_or(1, |minutes| (minutes / 3).max(1)) {
-        let (name, others) = wipes[dice.index(wipes.len())];
-        let name = name.to_owned();
-        steps.push(Step::WipeServer { name, for_ms: length(FAULT_MS, &mut dice), rest_ms: rest(&mut dice) });
+    for _ in 0..rounds(wanted, BROKER_MINUTES) {
+        let (name, others) = WIPED_BROKERS[dice.index(WIPED_BROKERS.len())];
+        steps.push(wipe(name, false, &mut dice));
         steps.push(Step::LoseServers {
             names: others.map(str::to_owned).to_vec(),
             how: Down::Killed,
@@ -83,6 +89,37 @@ pub(super) fn wiped(wanted: &Wanted, wipes: &[Wiped]) -> Vec<Step> {
         });
     }
     steps
+}
+
+/// Three nodes take tasks in, and one of them comes back empty; then the other two are lost, so that it is needed for every quorum and
+/// nobody else has those tasks.
+pub(super) fn wiped_nodes(wanted: &Wanted) -> Vec<Step> {
+    let mut dice = Rng::of_stream(wanted.seed, STEPS);
+    let mut steps = Vec::new();
+    for _ in 0..rounds(wanted, NODE_MINUTES) {
+        let (name, with, without) = WIPED_NODES[dice.index(WIPED_NODES.len())];
+        steps.push(Step::ScheduleRare {
+            tasks: RARE_TASKS,
+            by: [name, with[0], with[1]].map(str::to_owned).to_vec(),
+            down: without.map(str::to_owned).to_vec(),
+            rest_ms: rest(&mut dice),
+        });
+        steps.push(wipe(name, wanted.empty, &mut dice));
+        steps.push(Step::RunRare {
+            down: with.map(str::to_owned).to_vec(),
+            for_ms: length(FAULT_MS, &mut dice),
+            rest_ms: rest(&mut dice),
+        });
+    }
+    steps
+}
+
+fn rounds(wanted: &Wanted, minutes_each: u32) -> u32 {
+    wanted.minutes.map_or(1, |minutes| (minutes / minutes_each).max(1))
+}
+
+fn wipe(name: &str, empty: bool, dice: &mut Rng) -> Step {
+    Step::WipeServer { name: name.to_owned(), empty, for_ms: length(FAULT_MS, dice), rest_ms: rest(dice) }
 }
 
 /// To the beginning and to the end, in an order of the seed.

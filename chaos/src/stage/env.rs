@@ -63,6 +63,11 @@ impl Stage<'_> {
         }
     }
 
+    /// Where the HTTP of each living instance is reached from here.
+    pub(crate) fn http_ports(&self) -> Vec<(String, u16)> {
+        self.live.iter().map(|instance| (instance.name.clone(), instance.port)).collect()
+    }
+
     /// The version that an instance says it has.
     pub(crate) async fn version_of(&self, name: &str) -> Result<String> {
         let url = format!("http://127.0.0.1:{}/metrics", self.instance(name)?.port);

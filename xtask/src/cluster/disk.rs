@@ -21,6 +21,8 @@ const MB: u64 = 1 << 20;
 const FILLER: &str = "filler";
 /// It is written in pieces of these sizes, the small ones when a large one does not fit any more.
 const PIECES: [usize; 2] = [1 << 20, 1 << 12];
+/// A server may remove files meanwhile: their room is taken too, so often at most.
+const FILLS_MAX: u32 = 10;
 
 /// Whether a server's data lies on a disk of its own.
 pub(super) fn is_small(cluster: &Cluster, name: &str) -> bool {
@@ -57,23 +59,42 @@ pub(super) fn confine(cluster: &Cluster, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Takes all room that is left on a small disk.
+/// Takes all room that is left on a small disk, and prints how many bytes are left then.
 pub(super) fn fill(cluster: &Cluster, name: &str) -> Result<()> {
     ensure!(is_small(cluster, name), "{name} has no small disk: `cargo xtask cluster confine {name}` first");
-    let path = data(cluster, name).join(FILLER);
+    let data = data(cluster, name);
+    let path = data.join(FILLER);
     let mut file = File::create(&path).with_context(|| format!("{}", path.display()))?;
+    let mut left = u64::MAX;
+    for _ in 0..FILLS_MAX {
+        take_room(&mut file).with_context(|| format!("filling {}", path.display()))?;
+        left = free(&data)?;
+        if left == 0 {
+            break;
+        }
+    }
+    say::line(format_args!("{left} bytes are left on the disk of {name}"));
+    say::data(format_args!("{name} {left}"))
+}
+
+fn take_room(file: &mut File) -> std::io::Result<()> {
     for size in PIECES {
         let piece = vec![0; size];
         loop {
             match file.write_all(&piece) {
                 Ok(()) => {}
                 Err(error) if error.kind() == ErrorKind::StorageFull => break,
-                Err(error) => return Err(error).with_context(|| format!("filling {}", path.display())),
+                Err(error) => return Err(error),
             }
         }
     }
-    say::line(format_args!("the disk of {name} is full"));
     Ok(())
+}
+
+/// Bytes that are free on the disk of a folder.
+fn free(dir: &Path) -> Result<u64> {
+    let found = rustix::fs::statvfs(dir).with_context(|| format!("the room on {}", dir.display()))?;
+    Ok(found.f_bavail * found.f_frsize)
 }
 
 /// Puts the data of a server that does not run back on the disk that all share.

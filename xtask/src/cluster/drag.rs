@@ -1,7 +1,7 @@
 //! The disk of a server, slow: each write and each sync of it takes longer by what a file says, which a library reads that is loaded
 //! before the C library (`chaos/preload`).
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -37,21 +37,34 @@ pub(super) fn set(cluster: &Cluster, name: &str, ms: u32) -> Result<()> {
 /// The environment of a server that starts: one whose disk is as fast as it is by now starts as others.
 pub(super) fn env(cluster: &Cluster, name: &str) -> Result<Vec<(&'static str, PathBuf)>> {
     let path = file(cluster, name);
-    let said = std::fs::read_to_string(&path).unwrap_or_default();
+    let said = fs::read_to_string(&path).unwrap_or_default();
     if said.trim().parse::<u32>().unwrap_or(0) == 0 {
         forget(cluster, name)?;
         return Ok(Vec::new());
     }
-    Ok(vec![("LD_PRELOAD", library()?), ("DRAG_FILE", path)])
+    let count = count(cluster, name);
+    File::create(&count).with_context(|| format!("{}", count.display()))?;
+    Ok(vec![("LD_PRELOAD", library()?), ("DRAG_FILE", path), ("DRAGGED_FILE", count)])
+}
+
+/// How many writes and syncs of a server took longer since it was started; what it says to its log is left out.
+pub(super) fn dragged(cluster: &Cluster, name: &str) -> u64 {
+    fs::metadata(count(cluster, name)).map_or(0, |metadata| metadata.len())
 }
 
 /// A server is started as others again.
 pub(super) fn forget(cluster: &Cluster, name: &str) -> Result<()> {
+    files::remove_file(&count(cluster, name))?;
     files::remove_file(&file(cluster, name))
 }
 
 fn file(cluster: &Cluster, name: &str) -> PathBuf {
     cluster.join(name).join("drag")
+}
+
+/// The library adds a byte to it for each write that took longer.
+fn count(cluster: &Cluster, name: &str) -> PathBuf {
+    cluster.join(name).join("dragged")
 }
 
 /// The library, built beside this program.

@@ -248,6 +248,13 @@ pub(super) fn answers(cluster: &Cluster, state: &State, name: &str) -> bool {
     answer.unwrap_or(false)
 }
 
+/// Prints whether a server runs, how many of its writes took longer, and where its log is.
+pub(super) fn look(cluster: &Cluster, state: &State, name: &str) -> Result<()> {
+    let word = if state.running(name).is_some() { "runs" } else { "ended" };
+    let (dragged, log) = (drag::dragged(cluster, name), cluster.join(name).join("server.log"));
+    say::data(format_args!("{name} {word} {dragged} {}", log.display()))
+}
+
 /// Kills a server, if it runs.
 pub(super) fn kill(state: &State, name: &str) -> Result<()> {
     match state.running(name) {
