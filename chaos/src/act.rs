@@ -24,7 +24,7 @@ mod versions;
 mod ways;
 
 pub(crate) use places::MEANWHILE_QUEUE;
-pub(crate) use rare::{RARE_QUEUE, give_up};
+pub(crate) use rare::{RARE_QUEUE, cancel_rare};
 
 /// A shard whose owner was killed is waited for so long.
 const TAKEOVER_SECONDS_MAX: u64 = 120;

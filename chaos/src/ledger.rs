@@ -103,7 +103,7 @@ impl Sent {
         entry.asked.appended = ack.appended.unwrap_or(entry.asked.appended);
         entry.asked.acked = clock::wall_ms();
         entry.state = State::Acked;
-        self.journal.add(&Line::Asked(entry.asked.clone()));
+        self.journal.add(Line::Asked(entry.asked.clone()));
     }
 
     pub(crate) fn failed(&self, number: usize, error: String) {
@@ -226,7 +226,7 @@ impl Calls {
         *highest = called.token.max(*highest);
         called.ended = called.refused.then_some((called.arrived, End::BrokenOff));
         let refused = called.refused;
-        self.journal.add(&Line::Called(called.clone()));
+        self.journal.add(Line::Called(called.clone()));
         book.calls.push(Call { called, by: by.to_owned(), begun_us });
         match refused {
             true => Taken::Refused,
@@ -276,7 +276,7 @@ impl Open {
         let took_ms = (clock::boot_us() - call.begun_us) / 1_000;
         call.called.ended = Some((call.called.arrived + took_ms, end));
         call.called.broken_off = end == End::BrokenOff;
-        self.calls.journal.add(&Line::Called(call.called.clone()));
+        self.calls.journal.add(Line::Called(call.called.clone()));
         let key = (call.called.queue.clone(), call.called.id.clone());
         if end == End::Succeeded {
             book.done.insert(key);

@@ -12,6 +12,7 @@ use clap::{Parser, Subcommand, ValueEnum as _};
 
 mod act;
 mod bounds;
+mod check;
 mod clock;
 mod cluster;
 mod course;
@@ -60,7 +61,7 @@ enum Task {
     Soak(soak::Args),
     /// Judge histories that runs have written
     Check {
-        /// Files named history.jsonl; of a run that was killed, asked.jsonl and called.jsonl
+        /// Files named history.jsonl; of a run that was killed, asked.jsonl, called.jsonl and faults.jsonl
         #[arg(required = true)]
         files: Vec<PathBuf>,
         /// Take a record as known to its owner so many milliseconds after its acknowledgement [default: 5000]
@@ -90,7 +91,7 @@ fn main() -> ExitCode {
 fn perform(task: Task) -> Result<bool> {
     match task {
         Task::Enter(args) => enter::run(args).map(|()| true),
-        Task::Check { files, known_ms } => report::check(&files, known_ms),
+        Task::Check { files, known_ms } => check::files(&files, known_ms),
         Task::List => {
             for scenario in plan::Scenario::value_variants() {
                 say::data(format_args!("{:<16} {}", scenario.word(), scenario.about()))?;

@@ -7,7 +7,7 @@ use anyhow::Result;
 use dueline::testing::history::Fault;
 
 use crate::bounds::Bound;
-use crate::cluster::{self, BROKERS, NODES};
+use crate::cluster::{self, BROKERS, DCS, NODES};
 use crate::course::{self, Course, Recovery};
 use crate::watch::Change;
 
@@ -95,22 +95,20 @@ impl Page<'_> {
 
     /// Who was in which data centre.
     fn places(&self) -> String {
-        let mut by_dc: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for (instance, dc) in &self.places {
-            by_dc.entry(dc).or_default().push(instance);
-        }
-        if by_dc.is_empty() {
+        if self.places.is_empty() {
             return String::new();
         }
         let servers = |of: &[&'static str], dc: &str| {
             let own: Vec<&str> = of.iter().copied().filter(|name| cluster::dc_of(name) == dc).collect();
             own.join(", ")
         };
-        let row = |(dc, instances): (&str, Vec<&str>)| {
+        let row = |dc: &str| {
+            let own = self.places.iter().filter(|(_, place)| **place == dc);
+            let instances: Vec<&str> = own.map(|(name, _)| name.as_str()).collect();
             vec![escaped(dc), servers(&BROKERS, dc), servers(&NODES, dc), escaped(&instances.join(", "))]
         };
         let head = "<tr><th>data centre<th>brokers<th>nodes<th>instances, with handlers beside them";
-        "<h2>Where things ran</h2>".to_owned() + &rows(head, by_dc.into_iter().map(row))
+        "<h2>Where things ran</h2>".to_owned() + &rows(head, DCS.into_iter().map(row))
     }
 
     /// The faults by their numbers in the pictures, and who came and went, in the order of time.

@@ -2,26 +2,30 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Write as _};
+use std::io::{BufWriter, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use dueline::testing::checker::{self, Rule, Slack};
 use dueline::testing::history::History;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::bounds::{self, Bound, Measured};
 use crate::clock::{rfc3339, wall_ms};
 use crate::course::{Course, HandOver, Recovery};
-use crate::journal;
 use crate::machine;
 use crate::page::Page;
 use crate::plan::{Plan, Scenario};
 use crate::say;
 use crate::site::Options;
-use crate::stage::Stage;
+use crate::stage::{self, Stage};
 use crate::takeover::{self, Distribution, Spread};
 
+/// What a run leaves in its folder: what it was, what it came to.
+pub(crate) const BEGUN: &str = "begun.json";
+const HISTORY: &str = "history.jsonl";
+pub(crate) const RESULT: &str = "result.json";
+const PAGE: &str = "report.html";
 /// Violations that are shown; the history has them all.
 const SHOWN_MAX: usize = 10;
 
@@ -114,7 +118,7 @@ impl Report {
         let Ran { scenario, plan, ledger, started, load_ended, timed } = *ran;
         let dir = stage.site.options.dir.clone();
         let history = stage.history();
-        write_history(&dir.join("history.jsonl"), &history)?;
+        write_history(&dir.join(HISTORY), &history)?;
         write_lines(&dir.join("shards.jsonl"), &stage.watch.changes())?;
         let judged = checker::check(&history, &slack(scenario.known_ms()));
         write_stories(&dir, &history, &judged)?;
@@ -130,7 +134,7 @@ impl Report {
         let sent = &stage.producer.sent;
         let course = Course::of(&history, sent.count(), sent.waits(), load_ended);
         let (recoveries, hand_overs, gone) = (&stage.recoveries, &stage.hand_overs, &stage.gone);
-        let (answers, gaps) = (stage.answers, &stage.watch.hand_overs());
+        let (answers, gaps) = (stage.answers, &stage.watch.hand_overs().split_off(stage.settled));
         let measured =
             Measured { history: &history, course: &course, recoveries, hand_overs, gaps, gone, answers };
         let bounds = bounds::of(scenario, &measured);
@@ -140,7 +144,7 @@ impl Report {
             seed: stage.options.seed,
             commit: stage.options.commit.clone(),
             program: stage.options.program.clone(),
-            digest: machine::digest(&stage.options.program)?,
+            digest: stage.options.digest.clone(),
             machine: machine::words(),
             rate: stage.options.rate,
             next: stage.options.next.clone(),
@@ -167,8 +171,8 @@ impl Report {
             bounds,
             course,
         };
-        write_page(&dir.join("report.html"), stage, &summary, (&history, &judged))?;
-        let file = File::create(dir.join("result.json"))?;
+        write_page(&dir.join(PAGE), stage, &summary, (&history, &judged))?;
+        let file = File::create(dir.join(RESULT))?;
         serde_json::to_writer_pretty(BufWriter::new(file), &summary)?;
         Ok(Report { judged, takeovers, over_bound, summary, dir })
     }
@@ -218,41 +222,24 @@ impl Report {
     }
 }
 
-/// Judges histories that were written before; true when they are clean.
-/// `known_ms` is for looking closer: how long after its acknowledgement a record is taken as known to its owner; unless it is given,
-/// the longest of the runs whose results lie beside the histories.
-pub(crate) fn check(files: &[PathBuf], known_ms: Option<i64>) -> Result<bool> {
-    let mut history = History::default();
-    for path in files {
-        let file = File::open(path).with_context(|| format!("{}", path.display()))?;
-        history.read(BufReader::new(file)).with_context(|| format!("{}", path.display()))?;
+/// Writes down what a run is, for whoever finds it broken off; what another one left in the folder goes.
+pub(crate) fn begin(dir: &Path, scenario: Scenario, options: &stage::Options) -> Result<()> {
+    for name in [HISTORY, RESULT, PAGE] {
+        match std::fs::remove_file(dir.join(name)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error).context(name),
+            _ => {}
+        }
     }
-    let of_runs = || files.iter().filter_map(|path| known_in(&path.with_file_name("result.json"))).max();
-    history.called = journal::settled(history.called);
-    let known_ms = known_ms.or_else(of_runs).unwrap_or(Slack::default().known_ms);
-    let judged = checker::check(&history, &slack(known_ms));
-    tell_judged(&judged)?;
-    let (wrongs, unjudged) = (judged.wrongs.len(), unjudged(&judged, &history));
-    let verdict = match (wrongs, &unjudged[..]) {
-        (0, []) => "clean".to_owned(),
-        (0, rules) => format!("NOT CLEAN: nothing to judge by: {}", rules.join(", ")),
-        (wrongs, _) => format!("NOT CLEAN: {wrongs} violations"),
-    };
-    say::data(format_args!("{verdict}, records taken as known after {known_ms} ms"))?;
-    Ok(wrongs == 0 && unjudged.is_empty())
+    let stage::Options { program, digest, seed, commit, rate, known_ms, .. } = options;
+    let begun = serde_json::json!({
+        "scenario": scenario, "seed": seed, "commit": commit, "program": program, "digest": digest,
+        "rate": rate, "known_ms": known_ms, "begun_at": rfc3339(wall_ms()),
+    });
+    let path = dir.join(BEGUN);
+    std::fs::write(&path, format!("{begun:#}\n")).with_context(|| format!("{}", path.display()))
 }
 
-/// What a run took, by its result.
-fn known_in(result: &Path) -> Option<i64> {
-    #[derive(Deserialize)]
-    struct Known {
-        known_ms: i64,
-    }
-    let file = File::open(result).ok()?;
-    serde_json::from_reader(BufReader::new(file)).ok().map(|known: Known| known.known_ms)
-}
-
-fn unjudged(judged: &checker::Report, history: &History) -> Vec<&'static str> {
+pub(crate) fn unjudged(judged: &checker::Report, history: &History) -> Vec<&'static str> {
     let has_none = |rule: &Rule| judged.checked.get(rule).is_none_or(|count| *count == 0);
     // Shards that stay where they are have one epoch each.
     let shards: BTreeSet<u32> = history.owned.iter().map(|line| line.shard).collect();
@@ -262,11 +249,11 @@ fn unjudged(judged: &checker::Report, history: &History) -> Vec<&'static str> {
     always.filter(has_none).map(Rule::word).collect()
 }
 
-fn slack(known_ms: i64) -> Slack {
+pub(crate) fn slack(known_ms: i64) -> Slack {
     Slack { known_ms, ..Slack::default() }
 }
 
-fn tell_judged(judged: &checker::Report) -> Result<()> {
+pub(crate) fn tell_judged(judged: &checker::Report) -> Result<()> {
     say::data(judged)?;
     for wrong in judged.wrongs.iter().take(SHOWN_MAX) {
         say::data(format_args!("{:?}: {}", wrong.rule, wrong.what))?;
@@ -292,7 +279,7 @@ fn write_page(
         run: vec![
             ("commit, program", format!("{commit}, SHA-256 {}…", summary.digest)),
             ("machine", summary.machine.clone()),
-            ("servers", servers(stage)),
+            ("servers", servers(stage, *scenario)),
             ("load", format!("{} events a second, {} shards", summary.rate, crate::site::SHARDS)),
             ("from, to", format!("{started_at}, {ended_at}")),
             ("events, calls", format!("{events}, {calls}")),
@@ -322,9 +309,13 @@ fn write_page(
 }
 
 /// What there was, and where clients began.
-fn servers(stage: &Stage<'_>) -> String {
+fn servers(stage: &Stage<'_>, scenario: Scenario) -> String {
     let Options { kafka, cassandra, spread, .. } = &stage.site.options;
-    let what = if *spread { "six brokers, five nodes" } else { "one broker, one node" };
+    let what = match (*spread, scenario.grows_servers()) {
+        (false, _) => "one broker, one node",
+        (true, false) => "six brokers, five nodes",
+        (true, true) => "three brokers, three nodes, and the others later",
+    };
     format!("{what}; Kafka at {kafka}, Cassandra at {cassandra}")
 }
 

@@ -20,9 +20,10 @@ use crate::act;
 use crate::clock::{self, sleep_ms, wall_ms};
 use crate::cluster::Cluster;
 use crate::course::Course;
+use crate::machine;
 use crate::network;
 use crate::plan::{Plan, Scenario, Wanted};
-use crate::report::{Ran, Report};
+use crate::report::{self, Ran, Report};
 use crate::say;
 use crate::servers::Servers;
 use crate::site::{self, Site, is_loopback};
@@ -203,7 +204,9 @@ pub(crate) async fn run(args: Args, cluster: Option<Arc<Cluster>>) -> Result<boo
     let (seed, plant) = (args.seed, args.setting.plant);
     let mistakes = plant.as_deref().into_iter().chain(args.empty.then_some("an-empty-node"));
     let commit = mistakes.fold(commit(), |commit, mistake| format!("{commit}-with-{mistake}"));
-    let options = stage::Options { program, next, seed, commit, rate, known_ms, clocks, plant };
+    let digest = machine::digest(&program)?;
+    let options = stage::Options { program, digest, next, seed, commit, rate, known_ms, clocks, plant };
+    report::begin(&site.options.dir, args.scenario, &options)?;
     let play = Play { scenario: args.scenario, plan, ledger, done, timed: !args.setting.untimed };
     let reported = tokio::select! {
         reported = play.perform(Stage::new(&site, options, ground, handlers)?) => reported,
@@ -248,9 +251,10 @@ impl Play {
         stage.expect_planted()?;
         stage.start_load();
         calm(&stage, wall_ms()).await;
+        stage.settled = stage.watch.hand_overs().len();
         let done = act::all(&mut stage, &self.plan, &self.ledger, self.done).await;
-        let given_up = act::give_up(&mut stage).await;
-        for error in [done, given_up].into_iter().filter_map(Result::err) {
+        let cancelled = act::cancel_rare(&mut stage).await;
+        for error in [done, cancelled].into_iter().filter_map(Result::err) {
             stage.wrong(format!("the run could not go on: {error:#}"));
         }
         let stopped = stage.stop_load().await;

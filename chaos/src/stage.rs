@@ -16,7 +16,7 @@ use crate::clock::{self, wall_ms};
 use crate::cluster::{self, Insides};
 use crate::course::{Answers, HandOver, Recovery};
 use crate::instance::{Instance, Start};
-use crate::journal::Journal;
+use crate::journal::{ASKED, CALLED, FAULTS, Journal};
 use crate::ledger::{Calls, Key, Sent};
 use crate::load::Load;
 use crate::network::{Network, Ports, Way};
@@ -31,10 +31,6 @@ use crate::watch::Watch;
 mod env;
 mod notes;
 
-/// The ledgers on disk, in the folder of the run.
-const ASKED: &str = "asked.jsonl";
-const CALLED: &str = "called.jsonl";
-
 /// Everything runs again within this after a fault has ended, or the run has failed.
 const RUN_AGAIN_SECONDS_MAX: u64 = 120;
 /// An instance that is asked to stop waits up to 25 s for its calls.
@@ -47,6 +43,8 @@ const LOOK_MS: i64 = 200;
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) program: PathBuf,
+    /// The beginning of its SHA-256.
+    pub(crate) digest: String,
     /// The build that instances change to, where they do.
     pub(crate) next: Option<PathBuf>,
     pub(crate) seed: u64,
@@ -103,13 +101,15 @@ pub(crate) struct Stage<'a> {
     faults: Vec<Fault>,
     /// Who came and went, and when.
     pub(crate) marks: Vec<(String, i64)>,
+    /// Changes of hands before the first step.
+    pub(crate) settled: usize,
     /// Who could not hear how calls ended, and when.
     halts: Vec<(String, i64, i64)>,
     wrongs: Vec<String>,
     /// Tasks that may never be called.
     forbidden: BTreeSet<Key>,
-    /// The ledgers on disk.
-    journals: [Journal; 2],
+    /// The ledgers on disk, that of faults the last.
+    journals: [Journal; 3],
 }
 
 impl<'a> Stage<'a> {
@@ -119,7 +119,8 @@ impl<'a> Stage<'a> {
         ground: Ground,
         handlers: BTreeMap<String, TcpListener>,
     ) -> Result<Stage<'a>> {
-        let (asked, called) = (Journal::begin(&site.file(ASKED))?, Journal::begin(&site.file(CALLED))?);
+        let journal = |name| Journal::begin(&site.file(name));
+        let (asked, called, faults) = (journal(ASKED)?, journal(CALLED)?, journal(FAULTS)?);
         let sent = Sent::kept(asked.clone());
         Ok(Stage {
             sink: Sink::start(handlers, Calls::kept(called.clone()))?,
@@ -141,10 +142,11 @@ impl<'a> Stage<'a> {
             started: 0,
             faults: Vec::new(),
             marks: Vec::new(),
+            settled: 0,
             halts: Vec::new(),
             wrongs: Vec::new(),
             forbidden: BTreeSet::new(),
-            journals: [asked, called],
+            journals: [asked, called, faults],
         })
     }
 

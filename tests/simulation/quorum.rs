@@ -82,6 +82,9 @@ impl World {
             }
             StoreOp::WriteProgress(ticket, progress, stamp) => {
                 let on = self.replicas_hit(reached, fate);
+                if planted!(AcknowledgedForgotten) && self.store_is_killed_within(FORGOTTEN_MS) {
+                    return Some(Answer::Now(Input::ProgressWritten(*ticket, Ok(()))));
+                }
                 self.store.put_progress(from.shard, progress, *stamp, on);
                 self.note_progress(from.shard);
                 let late = self.late(on);

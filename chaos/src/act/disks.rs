@@ -30,12 +30,13 @@ pub(super) async fn fill(stage: &mut Stage<'_>, name: &str, for_ms: i64) -> Resu
         stage.wrong(format!("the disk of {name} was to be full, and has {left} bytes left"));
     }
     until_wall(full + for_ms).await;
-    let (runs, text) = (cluster::look(name).await?.runs, since(&log, logged)?);
+    let (look, text) = (cluster::look(name).await, since(&log, logged));
+    cluster::act(&["empty", name]).await?;
+    cluster::act(&["start", name]).await?;
+    let (runs, text) = (look?.runs, text?);
     let sign = sign(&text);
     let told = met(runs, sign);
     say::line(format_args!("   {name}: disk full, {told} ({})", sign.unwrap_or("no sign of it in its log")));
-    cluster::act(&["empty", name]).await?;
-    cluster::act(&["start", name]).await?;
     stage.fault(format!("{name}: disk full, {told}"), from);
     Ok(())
 }
@@ -51,8 +52,8 @@ pub(super) async fn slow(stage: &mut Stage<'_>, name: &str, ms: u32, for_ms: i64
     let slow = wall_ms();
     cluster::act(&["drag", name, "--ms", &ms.to_string()]).await?;
     until_wall(slow + for_ms).await;
-    let dragged = cluster::look(name).await?.dragged.saturating_sub(before);
     cluster::act(&["drag", name, "--ms", "0"]).await?;
+    let dragged = cluster::look(name).await?.dragged.saturating_sub(before);
     say::line(format_args!("   {name}: {dragged} writes and syncs took longer"));
     // Every server is written to all the time, by the load if by nobody else.
     if dragged == 0 {

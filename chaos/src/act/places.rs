@@ -2,7 +2,8 @@
 
 use anyhow::Result;
 
-use super::{TAKEOVER_SECONDS_MAX, refusals, taken_in};
+use super::refusals::{self, Away};
+use super::{TAKEOVER_SECONDS_MAX, taken_in};
 use crate::clock::{self, until_wall, wall_ms};
 use crate::cluster::{self, BROKERS, NODES, QUORUM};
 use crate::course::Recovery;
@@ -104,15 +105,18 @@ async fn lose_more(
     if no_broker && for_ms >= MEANWHILE_MS_MIN {
         due_meanwhile(stage, for_ms).await?;
     }
-    let from = wall_ms();
-    cluster::act(&[begin, &servers].concat()).await?;
-    let gone = wall_ms();
     // Who cannot reach the store, or waits for it, does not hear in time how calls ended. One node less is no reason.
     let nodes = names.iter().filter(|name| name.starts_with("cassandra")).count();
     let no_quorum = nodes > 0 && lost + nodes > NODES.len() - QUORUM;
-    let without = if no_quorum { "a quorum of nodes" } else { "a broker" };
+    let away = if no_quorum { Away::Quorum } else { Away::Brokers };
     let is_asked = how == Down::Killed && (no_quorum || no_broker);
-    let asking = is_asked.then(|| refusals::begin(stage, from + for_ms)).transpose()?;
+    let mut asking = is_asked.then(|| refusals::ready(stage, away)).transpose()?;
+    let from = wall_ms();
+    cluster::act(&[begin, &servers].concat()).await?;
+    let gone = wall_ms();
+    if let Some(asking) = &mut asking {
+        asking.begin(from + for_ms);
+    }
     if no_quorum && how == Down::Killed {
         nothing_starts(stage, gone + QUIET_AFTER_MS, from + for_ms).await;
     }
@@ -125,7 +129,7 @@ async fn lose_more(
         halt_all(stage, from);
     }
     match asking {
-        Some(asking) => refusals::end(stage, asking, without).await,
+        Some(asking) => refusals::end(stage, asking).await,
         None => Ok(()),
     }
 }

@@ -79,7 +79,7 @@ async fn take_in(stage: &mut Stage<'_>, tasks: usize) -> Result<()> {
 /// Kills the nodes `down` for so long at least, and moves the tasks to now meanwhile. What is moved is looked up by its id, and read
 /// where it lies: an owner that finds neither has lost it.
 pub(super) async fn run(stage: &mut Stage<'_>, down: &[String], for_ms: i64) -> Result<()> {
-    let rare: BTreeSet<Key> = std::mem::take(&mut stage.rare).into_iter().collect();
+    let rare: BTreeSet<Key> = stage.rare.iter().cloned().collect();
     let from = wall_ms();
     each("kill", down).await?;
     let gone = wall_ms();
@@ -87,6 +87,7 @@ pub(super) async fn run(stage: &mut Stage<'_>, down: &[String], for_ms: i64) -> 
         stage.producer.send(&Event::reschedule(queue, id, wall_ms())).await?;
     }
     stage.producer.settled().await?;
+    stage.rare.clear();
     let all_ran = || stage.sink.calls.missing(&rare) == 0;
     // Which of them are lost is the checker's to say.
     match clock::until("all that few nodes had has run", RUN_SECONDS_MAX, all_ran).await {
@@ -106,7 +107,7 @@ pub(super) async fn run(stage: &mut Stage<'_>, down: &[String], for_ms: i64) -> 
 }
 
 /// Cancels the tasks when the step that would run them did not come: they are due when the run is over, and not lost.
-pub(crate) async fn give_up(stage: &mut Stage<'_>) -> Result<()> {
+pub(crate) async fn cancel_rare(stage: &mut Stage<'_>) -> Result<()> {
     let rare = std::mem::take(&mut stage.rare);
     if rare.is_empty() {
         return Ok(());

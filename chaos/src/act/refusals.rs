@@ -27,10 +27,32 @@ const PACE_MS: i64 = 2_000;
 const AGAIN_WITHIN: Duration = Duration::from_secs(120);
 /// A task is due so long after it is asked for, in milliseconds.
 const DUE_MS: i64 = 86_400_000;
-/// Errors that say what is away: their code, and its name in their words.
-const AWAY: [(&str, &str); 2] = [("store_unavailable", "the store"), ("log_unavailable", "the log")];
 /// So many characters of an answer are shown.
 const SHOWN_MAX: usize = 300;
+
+/// What is away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Away {
+    Quorum,
+    Brokers,
+}
+
+impl Away {
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Away::Quorum => "a quorum of nodes",
+            Away::Brokers => "a broker",
+        }
+    }
+
+    /// Errors that say so: their code, and its name in their words.
+    fn said(self) -> (&'static str, &'static str) {
+        match self {
+            Away::Quorum => ("store_unavailable", "the store"),
+            Away::Brokers => ("log_unavailable", "the log"),
+        }
+    }
+}
 
 /// What is asked for: a read and a change of what is in Cassandra, and a record for Kafka.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,11 +116,12 @@ struct Answered {
 #[derive(Debug)]
 pub(super) struct Asking {
     askers: Vec<Asker>,
+    away: Away,
     under_way: JoinSet<Vec<Answered>>,
 }
 
-/// Asks every living instance for one thing after the other from now on, until a time.
-pub(super) fn begin(stage: &Stage<'_>, until: i64) -> Result<Asking> {
+/// Readies the questions to every living instance: what can go wrong with that does so before anything is away.
+pub(super) fn ready(stage: &Stage<'_>, away: Away) -> Result<Asking> {
     // A connection for each request: none breaks off because it was idle.
     let client = Client::builder().no_proxy().pool_max_idle_per_host(0).build().context("an HTTP client")?;
     let known = ran(stage).context("no task has run yet")?;
@@ -106,19 +129,26 @@ pub(super) fn begin(stage: &Stage<'_>, until: i64) -> Result<Asking> {
         client: client.clone(),
         instance,
         port,
+        away,
         known: known.clone(),
     };
-    let askers: Vec<Asker> = stage.http_ports().into_iter().map(asker).collect();
-    let mut under_way = JoinSet::new();
-    for (first, asker) in askers.iter().cloned().enumerate() {
-        under_way.spawn(async move { asker.ask_until(first, until).await });
+    let askers = stage.http_ports().into_iter().map(asker).collect();
+    Ok(Asking { askers, away, under_way: JoinSet::new() })
+}
+
+impl Asking {
+    /// Asks for one thing after the other from now on, until a time.
+    pub(super) fn begin(&mut self, until: i64) {
+        for (first, asker) in self.askers.iter().cloned().enumerate() {
+            self.under_way.spawn(async move { asker.ask_until(first, until).await });
+        }
     }
-    Ok(Asking { askers, under_way })
 }
 
 /// Once the servers are back: judges what was answered without them, and sees that all is done again.
-pub(super) async fn end(stage: &mut Stage<'_>, asking: Asking, without: &str) -> Result<()> {
-    let Asking { askers, mut under_way } = asking;
+pub(super) async fn end(stage: &mut Stage<'_>, asking: Asking) -> Result<()> {
+    let Asking { askers, away, mut under_way } = asking;
+    let without = away.words();
     let mut all = Vec::new();
     while let Some(answered) = under_way.join_next().await {
         all.extend(answered.context("asking an instance ended with a panic")?);
@@ -201,6 +231,7 @@ struct Asker {
     client: Client,
     instance: String,
     port: u16,
+    away: Away,
     /// A task that has run.
     known: Key,
 }
@@ -213,7 +244,11 @@ impl Asker {
             if wall_ms() >= until {
                 break;
             }
-            all.push(self.ask(Kind::ALL[number % Kind::ALL.len()]).await);
+            let answered = self.ask(Kind::ALL[number % Kind::ALL.len()]).await;
+            // Whether one that the servers' return fell into is done in time says nothing of their absence.
+            if wall_ms() < until || !matches!(answered.verdict, Verdict::Unclear(_)) {
+                all.push(answered);
+            }
             sleep_ms(PACE_MS).await;
         }
         all
@@ -276,7 +311,7 @@ impl Asker {
         let begun = Instant::now();
         let said = said(self.request(&question)).await;
         let took = begun.elapsed();
-        let verdict = verdict(&said, took, question.kind.within());
+        let verdict = verdict(&said, self.away, took, question.kind.within());
         Answered { instance: self.instance.clone(), question, verdict, took }
     }
 
@@ -309,7 +344,7 @@ async fn said(request: RequestBuilder) -> Result<(u16, String), String> {
     read.await.map_err(|error| format!("{:#}", anyhow::Error::from(error)))
 }
 
-fn verdict(said: &Result<(u16, String), String>, took: Duration, within: Duration) -> Verdict {
+fn verdict(said: &Result<(u16, String), String>, away: Away, took: Duration, within: Duration) -> Verdict {
     if took >= within {
         return Verdict::Unclear(format!("no answer within {within:?}"));
     }
@@ -319,7 +354,7 @@ fn verdict(said: &Result<(u16, String), String>, took: Duration, within: Duratio
     };
     match serde_json::from_str::<Value>(body) {
         Ok(Value::Object(_)) if (200..300).contains(&status) => Verdict::Done,
-        Ok(Value::Object(problem)) if is_clear(status, &problem) => Verdict::Refused,
+        Ok(Value::Object(problem)) if is_clear(status, away, &problem) => Verdict::Refused,
         _ => {
             let shown: String = body.chars().take(SHOWN_MAX).collect();
             Verdict::Unclear(format!("status {status} and {shown:?}"))
@@ -328,73 +363,14 @@ fn verdict(said: &Result<(u16, String), String>, took: Duration, within: Duratio
 }
 
 /// Whether an error says what is away, and when to come again.
-fn is_clear(status: u16, problem: &Map<String, Value>) -> bool {
+fn is_clear(status: u16, away: Away, problem: &Map<String, Value>) -> bool {
     let text = |name: &str| problem.get(name).and_then(Value::as_str).unwrap_or_default();
     let (code, detail) = (text("code"), text("detail"));
-    let names_it = AWAY.iter().any(|(known, what)| code == *known && detail.contains(*what));
+    let (known, what) = away.said();
+    let names_it = code == known && detail.contains(what);
     let again = problem.get("retry_after").is_some_and(Value::is_u64);
     status == 503 && again && names_it && !detail.contains("panicked")
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const WITHIN: Duration = Duration::from_secs(15);
-    const STORE: &str = r#"{"type":"about:blank","title":"Service Unavailable","status":503,"code":"store_unavailable",
-        "detail":"the store is not answering: not enough nodes are alive","retry_after":1}"#;
-    const LOG: &str = r#"{"status":503,"code":"log_unavailable","retry_after":1,
-        "detail":"the log is not answering: timed out; the event may have been written: send the same again"}"#;
-
-    fn after_5_s(status: u16, body: &str) -> Verdict {
-        verdict(&Ok((status, body.to_owned())), Duration::from_secs(5), WITHIN)
-    }
-
-    fn is_unclear(verdict: &Verdict) -> bool {
-        matches!(verdict, Verdict::Unclear(_))
-    }
-
-    #[test]
-    fn a_refusal_is_clear_when_it_says_what_is_away_and_when_to_come_again() {
-        assert_eq!([STORE, LOG].map(|body| after_5_s(503, body)), [Verdict::Refused, Verdict::Refused]);
-        let without = |left_out: &str| after_5_s(503, &STORE.replace(left_out, "x"));
-        for left_out in ["store_unavailable", "the store", "detail", "code", "retry_after"] {
-            assert!(is_unclear(&without(left_out)), "without {left_out}");
-        }
-        assert!(is_unclear(&after_5_s(503, &STORE.replace("not enough", "panicked at"))));
-        for status in [404, 500, 504] {
-            assert!(is_unclear(&after_5_s(status, STORE)), "{status}");
-        }
-    }
-
-    #[test]
-    fn what_is_done_is_answered_with_an_object() {
-        assert_eq!(after_5_s(202, r#"{"queue":"q"}"#), Verdict::Done);
-        for body in ["", "ok", "[]"] {
-            assert!(is_unclear(&after_5_s(200, body)) && is_unclear(&after_5_s(503, body)), "{body:?}");
-        }
-    }
-
-    #[test]
-    fn what_comes_late_or_breaks_off_is_no_answer() {
-        let said = Ok((503, STORE.to_owned()));
-        let before = WITHIN - Duration::from_millis(1);
-        assert_eq!(verdict(&said, before, WITHIN), Verdict::Refused);
-        assert_eq!(verdict(&said, WITHIN, WITHIN), Verdict::Unclear("no answer within 15s".to_owned()));
-        let broken = verdict(&Err("connection reset".to_owned()), before, WITHIN);
-        assert_eq!(broken, Verdict::Unclear("no answer: connection reset".to_owned()));
-    }
-
-    #[test]
-    fn answers_are_counted_by_how_they_were_taken() {
-        let one = |verdict| Answered {
-            instance: "i-1".to_owned(),
-            question: Question { kind: Kind::Show, queue: "q".to_owned(), id: "t".to_owned() },
-            verdict,
-            took: WITHIN,
-        };
-        let all =
-            [Verdict::Done, Verdict::Refused, Verdict::Refused, Verdict::Unclear(String::new())].map(one);
-        assert_eq!(counted(&all).to_string(), "4 asked, 1 done, 2 refused with a clear error, 1 neither");
-    }
-}
+mod tests;

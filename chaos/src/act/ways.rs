@@ -12,8 +12,8 @@ use crate::stage::Stage;
 
 /// An instance says of jumps above this, in milliseconds, and measures them as well as this.
 const JUMP_MS: i64 = 1_000;
-/// An instance looks for jumps once a second; calls under way are broken off when it finds one.
-const JUMP_SEEN_MS: i64 = 2_000;
+/// When a shard next does something it finds the jump, and breaks off its calls: within the lease, or that has lapsed.
+const JUMP_FOUND_MS: i64 = 6_000;
 /// A load that is paused may be sending one event still, for so long in milliseconds.
 const LAST_SENT_MS: i64 = 1_000;
 /// A shard that runs asks for the end of its log every half minute.
@@ -110,7 +110,7 @@ pub(super) async fn step_clock(stage: &mut Stage<'_>, victim: &str, by_ms: i64, 
     stage.set_clock(victim, 0)?;
     if by_ms.abs() > JUMP_MS {
         for jumped in [from, back] {
-            stage.halted_until(victim, jumped, jumped + JUMP_SEEN_MS);
+            stage.halted_until(victim, jumped, jumped + JUMP_FOUND_MS);
         }
     }
     stage.fault(format!("the clock of {victim} {by_ms:+} ms"), from);

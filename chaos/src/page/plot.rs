@@ -26,7 +26,7 @@ const HUES: [[RGBColor; 3]; 3] = [
     [RGBColor(46, 125, 79), RGBColor(120, 184, 143), RGBColor(190, 222, 202)],
 ];
 
-/// An epoch is written into a bar that is so long, in seconds of a picture's width, for each digit.
+/// An epoch is written into a bar that has so much of a picture's width for each digit.
 const DIGIT_SHARE: f64 = 0.012;
 const MARK: RGBColor = RGBColor(120, 130, 142);
 const WORDS: RGBColor = RGBColor(91, 103, 115);

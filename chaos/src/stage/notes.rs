@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use dueline::testing::history::{Fault, Halted, History};
+use dueline::testing::history::{Fault, Halted, History, Line};
 
 use super::Stage;
 use crate::clock::wall_ms;
@@ -24,7 +24,9 @@ impl Stage<'_> {
 
     /// Notes something that was wrong since `from` and is over.
     pub(crate) fn fault(&mut self, what: String, from: i64) {
-        self.faults.push(Fault { what, from, to: wall_ms() });
+        let fault = Fault { what, from, to: wall_ms() };
+        self.note(Line::Fault(fault.clone()));
+        self.faults.push(fault);
     }
 
     /// Notes something that is no fault, at the time it was done.
@@ -34,12 +36,20 @@ impl Stage<'_> {
 
     /// Notes that an instance may not have heard how calls ended, from then until then.
     pub(crate) fn halted_until(&mut self, name: &str, from: i64, to: i64) {
+        for line in halted(&self.sink.calls.all(), name, from, to) {
+            self.note(Line::Halted(line));
+        }
         self.halts.push((name.to_owned(), from, to));
     }
 
     /// Notes that an instance could not go on since `from`, and can now.
     pub(crate) fn halted(&mut self, name: &str, from: i64) {
         self.halted_until(name, from, wall_ms());
+    }
+
+    fn note(&self, line: Line) {
+        let [.., faults] = &self.journals;
+        faults.add(line);
     }
 
     /// Everything that was taken down, for the checker. The epochs of an instance are those it made calls under.
@@ -54,14 +64,8 @@ impl Stage<'_> {
                 wrongs.push(format!("cancelled while nobody lived, and yet called by {by}: {called:?}"));
             }
         }
-        let mut halted = Vec::new();
-        for (name, from, to) in &self.halts {
-            let own = calls.iter().filter(|call| call.by == *name);
-            let epochs: BTreeSet<(u32, u64)> =
-                own.map(|call| (call.called.shard, call.called.token[1])).collect();
-            let (from, to) = (*from, *to);
-            halted.extend(epochs.into_iter().map(|(shard, epoch)| Halted { shard, epoch, from, to }));
-        }
+        let halts = self.halts.iter();
+        let halted = halts.flat_map(|(name, from, to)| halted(&calls, name, *from, *to)).collect();
         let (owned, rested) = self.watch.lines();
         History {
             asked: self.producer.sent.asked(),
@@ -74,4 +78,11 @@ impl Stage<'_> {
             ..History::default()
         }
     }
+}
+
+/// A line for each epoch under which an instance has made calls.
+fn halted(calls: &[Call], name: &str, from: i64, to: i64) -> Vec<Halted> {
+    let own = calls.iter().filter(|call| call.by == name);
+    let epochs: BTreeSet<(u32, u64)> = own.map(|call| (call.called.shard, call.called.token[1])).collect();
+    epochs.into_iter().map(|(shard, epoch)| Halted { shard, epoch, from, to }).collect()
 }
