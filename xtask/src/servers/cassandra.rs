@@ -75,6 +75,8 @@ pub(crate) struct Node {
     pub(crate) jvm: &'static [&'static str],
     pub(crate) access: Access,
     pub(crate) commit_log: CommitLog,
+    /// Ranges of the ring that it begins.
+    pub(crate) tokens: u32,
 }
 
 /// When a write is on disk.
@@ -120,6 +122,7 @@ impl Node {
             jvm: &["-Xms1g", "-Xmx1g", "-XX:+UseG1GC"],
             access: Access::Open,
             commit_log: CommitLog::Periodic,
+            tokens: 16,
         }
     }
 }
@@ -224,7 +227,7 @@ fn agent(jars: &Path) -> String {
 }
 
 fn cassandra_yaml(node: &Node) -> String {
-    let Node { cluster, address, ports: Ports { client, inner }, seeds, .. } = node;
+    let Node { cluster, address, ports: Ports { client, inner }, seeds, tokens, .. } = node;
     let passwords = match node.access {
         Access::Open => "",
         Access::Passwords | Access::Secured(_) => {
@@ -250,7 +253,7 @@ seed_provider:
       - seeds: \"{seeds}\"
 endpoint_snitch: GossipingPropertyFileSnitch
 partitioner: org.apache.cassandra.dht.Murmur3Partitioner
-num_tokens: 16
+num_tokens: {tokens}
 
 # Expiry dates past 2038 and the current table format.
 storage_compatibility_mode: NONE
