@@ -15,9 +15,13 @@ use std::net::{SocketAddr, TcpStream};
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// The words of a process that do not name it are looked at so often, with this between.
+const LOOKS_MAX: u32 = 4;
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 const KILL_WAIT_MAX: Duration = Duration::from_secs(10);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -185,12 +189,27 @@ impl Identity {
     /// The command line is empty for an instant after the start, and again while a killed process
     /// loses its threads; the other two marks decide then.
     pub(crate) fn alive(&self) -> bool {
-        let present =
-            Stat::read(self.pid).is_some_and(|stat| stat.started_ticks == self.started_ticks && !stat.ended);
-        present
-            && fs::read(format!("/proc/{}/cmdline", self.pid)).is_ok_and(|line| {
-                line.is_empty() || line.split(|byte| *byte == 0).any(|arg| arg == self.marker.as_bytes())
-            })
+        let is_it = || {
+            Stat::read(self.pid).is_some_and(|stat| stat.started_ticks == self.started_ticks && !stat.ended)
+        };
+        // Between two reads of its words one program may take the place of another, as java does of nsenter: then they are of both.
+        for _ in 0..LOOKS_MAX {
+            if !is_it() {
+                return false;
+            }
+            if self.says_marker() {
+                return true;
+            }
+            thread::sleep(LOOK_AGAIN);
+        }
+        false
+    }
+
+    /// Whether the marker is among the words that it was started with; they are not there yet for a moment.
+    fn says_marker(&self) -> bool {
+        fs::read(format!("/proc/{}/cmdline", self.pid)).is_ok_and(|line| {
+            line.is_empty() || line.split(|byte| *byte == 0).any(|arg| arg == self.marker.as_bytes())
+        })
     }
 
     /// Asks the process to end and gives it `grace` before killing it. Does nothing to a process
@@ -300,6 +319,25 @@ mod tests {
         assert!(!stat("S", 1).ended);
         assert!(!stat("Z", 2).ended);
         assert!(stat("Z", 1).ended);
+    }
+
+    /// Words that are read in the midst of an exec are of both programs, and may lack the end of any of them.
+    #[test]
+    fn a_process_that_becomes_another_program_lives_on() {
+        const TIMES: usize = 12;
+        for _ in 0..20 {
+            let marker = format!("-Dmarker={}", "x".repeat(60));
+            let mut command = Command::new("nice");
+            command.args(vec!["nice"; TIMES]).args(["sh", "-c", "sleep 5", "sh", &marker]);
+            let mut child = command.spawn().unwrap();
+            let identity = Identity::of(i32::try_from(child.id()).unwrap(), marker).unwrap();
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_millis(60) {
+                assert!(identity.alive());
+            }
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
     }
 
     #[test]
