@@ -28,8 +28,9 @@ const REPLACE: &str = "-Dcassandra.replace_address_first_boot";
 /// With this it may do so although it takes no rows from others.
 const UNSAFELY: &str = "-Dcassandra.allow_unsafe_replace=true";
 /// A node that joins others waits so long for what they say; a ring that is made at once is ready sooner. One that does not wait
-/// may hear of the keyspaces after it has taken all rows of none.
-const HEAR_OTHERS: &str = "-Dcassandra.ring_delay_ms=10000";
+/// may hear of the keyspaces after it has taken all rows of none. It gives up when no seed has answered by then, and on a busy machine
+/// the first answer took longer than ten seconds; 30 is the default.
+const HEAR_OTHERS: &str = "-Dcassandra.ring_delay_ms=20000";
 /// Idle workers of Cassandra look for work every ten microseconds for a while before they sleep. Five nodes on two cores spent
 /// more on that than on all else: 70,000 changes of thread a second.
 const CASSANDRA_TIMER_SLACK: Duration = Duration::from_millis(1);
