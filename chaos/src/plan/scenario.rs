@@ -88,13 +88,13 @@ impl Scenario {
             // What a lost leader acknowledged is read from the next one: the brokers' session of 6 s, and then as above.
             Scenario::DcLoss | Scenario::DcCut | Scenario::QuorumLoss | Scenario::ServersDown => 15_000,
             Scenario::RollingRestart | Scenario::Evacuate => 15_000,
-            Scenario::DiskFull | Scenario::ServersGrow | Scenario::BrokerWiped | Scenario::NodeWiped => {
-                15_000
-            }
+            Scenario::DiskFull | Scenario::ServersGrow | Scenario::BrokerWiped => 15_000,
             // A leader that answers now and then is no lost one: what it took is read at its pace.
             Scenario::ServersSlow | Scenario::DiskSlow => 30_000,
             // Elections, and the group anew, after the last broker is back.
             Scenario::KafkaGone | Scenario::Mixed => 30_000,
+            // Two nodes are killed at once, so that all others are needed for each write, one that has just come among them.
+            Scenario::NodeWiped => 30_000,
             // Who cannot reach the leader of a partition, and is a member of the group, learns nothing for as long.
             Scenario::Wan => 45_000,
             _ => 5_000,
