@@ -243,6 +243,13 @@ impl Calls {
         self.lock().calls.clone()
     }
 
+    /// Each shard and epoch under which an instance has made calls.
+    pub(crate) fn epochs_of(&self, by: &str) -> BTreeSet<(u32, u64)> {
+        let book = self.lock();
+        let own = book.calls.iter().filter(|call| call.by == by);
+        own.map(|call| (call.called.shard, call.called.token[1])).collect()
+    }
+
     /// Those that do not say what they are of.
     pub(crate) fn all_unreadable(&self) -> Vec<String> {
         self.lock().unreadable.clone()

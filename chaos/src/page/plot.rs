@@ -119,25 +119,28 @@ fn legend(names: impl Iterator<Item = (String, RGBColor)>) -> String {
 }
 
 pub(super) fn rates(course: &Course, span: &Span) -> Result<String> {
-    let points = |of: fn(&Stretch) -> usize| -> Vec<(f64, f64)> {
-        course.seconds.iter().map(|one| (one.at_ms as f64 / 1_000.0, of(one) as f64)).collect()
-    };
-    let series =
-        [("accepted", ACCEPTED, points(|one| one.accepted)), ("calls", CALLS, points(|one| one.calls))];
-    let most = series.iter().flat_map(|(_, _, points)| points).map(|(_, y)| *y).fold(1.0, f64::max);
-    lines(span, most * 1.05, &series, false)
+    counts(course, span, &[("accepted", ACCEPTED, |one| one.accepted), ("calls", CALLS, |one| one.calls)])
 }
 
 /// What went wrong with calls, each second.
 pub(super) fn errors(course: &Course, span: &Span) -> Result<String> {
+    let of: [Counted; 3] = [
+        ("failed", LATE, |one| one.failed),
+        ("broken off", BROKEN_OFF, |one| one.broken_off),
+        ("refused for a lower token", REFUSED, |one| one.refused),
+    ];
+    counts(course, span, &of)
+}
+
+/// What is counted each second: name, colour, how often.
+type Counted = (&'static str, RGBColor, fn(&Stretch) -> usize);
+
+fn counts(course: &Course, span: &Span, counted: &[Counted]) -> Result<String> {
     let points = |of: fn(&Stretch) -> usize| -> Vec<(f64, f64)> {
         course.seconds.iter().map(|one| (one.at_ms as f64 / 1_000.0, of(one) as f64)).collect()
     };
-    let series = [
-        ("failed", LATE, points(|one| one.failed)),
-        ("broken off", BROKEN_OFF, points(|one| one.broken_off)),
-        ("refused for a lower token", REFUSED, points(|one| one.refused)),
-    ];
+    let series: Vec<Series<'_>> =
+        counted.iter().map(|(name, colour, of)| (*name, *colour, points(*of))).collect();
     let most = series.iter().flat_map(|(_, _, points)| points).map(|(_, y)| *y).fold(1.0, f64::max);
     lines(span, most * 1.05, &series, false)
 }

@@ -1,7 +1,5 @@
 //! What is taken down of a run beside its two ledgers, and the history of all of it.
 
-use std::collections::BTreeSet;
-
 use dueline::testing::history::{Fault, Halted, History, Line};
 
 use super::Stage;
@@ -36,7 +34,7 @@ impl Stage<'_> {
 
     /// Notes that an instance may not have heard how calls ended, from then until then.
     pub(crate) fn halted_until(&mut self, name: &str, from: i64, to: i64) {
-        for line in halted(&self.sink.calls.all(), name, from, to) {
+        for line in self.halted_lines(name, from, to) {
             self.note(Line::Halted(line));
         }
         self.halts.push((name.to_owned(), from, to));
@@ -45,6 +43,12 @@ impl Stage<'_> {
     /// Notes that an instance could not go on since `from`, and can now.
     pub(crate) fn halted(&mut self, name: &str, from: i64) {
         self.halted_until(name, from, wall_ms());
+    }
+
+    /// A line for each epoch under which an instance has made calls.
+    fn halted_lines(&self, name: &str, from: i64, to: i64) -> Vec<Halted> {
+        let epochs = self.sink.calls.epochs_of(name).into_iter();
+        epochs.map(|(shard, epoch)| Halted { shard, epoch, from, to }).collect()
     }
 
     fn note(&self, line: Line) {
@@ -65,7 +69,7 @@ impl Stage<'_> {
             }
         }
         let halts = self.halts.iter();
-        let halted = halts.flat_map(|(name, from, to)| halted(&calls, name, *from, *to)).collect();
+        let halted = halts.flat_map(|(name, from, to)| self.halted_lines(name, *from, *to)).collect();
         let (owned, rested) = self.watch.lines();
         History {
             asked: self.producer.sent.asked(),
@@ -78,11 +82,4 @@ impl Stage<'_> {
             ..History::default()
         }
     }
-}
-
-/// A line for each epoch under which an instance has made calls.
-fn halted(calls: &[Call], name: &str, from: i64, to: i64) -> Vec<Halted> {
-    let own = calls.iter().filter(|call| call.by == name);
-    let epochs: BTreeSet<(u32, u64)> = own.map(|call| (call.called.shard, call.called.token[1])).collect();
-    epochs.into_iter().map(|(shard, epoch)| Halted { shard, epoch, from, to }).collect()
 }
