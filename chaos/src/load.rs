@@ -1,5 +1,5 @@
-//! The load of a run: tasks due now, in the past, soon and later within the run, cancels and reschedules, over some
-//! hundred queues. What is asked follows from the seed; when exactly, from the machine.
+//! The load of a run: tasks due now, in the past, soon and later within the run, some at the same instant as others, cancels and
+//! reschedules, over thousands of queues. What is asked follows from the seed; when exactly, from the machine.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,8 +12,12 @@ use crate::event::Event;
 use crate::producer::Producer;
 use dueline::testing::rng::Rng;
 
-/// Queues that the load writes to.
-const QUEUES: usize = 300;
+/// Queues that half of the tasks are of: each has several waiting at a time, so that order means something there.
+const BUSY_QUEUES: usize = 100;
+/// Queues that the other half is of: most have a task now and then.
+const QUIET_QUEUES: usize = 4_000;
+/// Tasks out of a hundred that are due at the same millisecond as the one before them, in its queue or another.
+const TIES: i64 = 10;
 /// Tasks that may still be cancelled or moved; older ones are forgotten.
 const PENDING_MAX: usize = 2_000;
 /// The latest due time, so long after its event, in milliseconds: at least so much, and so much more than it takes until an
@@ -88,6 +92,8 @@ pub(crate) struct Tasks {
     dice: Rng,
     number: u64,
     pending: Vec<Pending>,
+    /// The last task that is due at a time that was named: its queue and that time.
+    before: Option<(String, i64)>,
     /// The latest due time, so long after its event.
     later_ms: i64,
 }
@@ -95,7 +101,7 @@ pub(crate) struct Tasks {
 impl Tasks {
     pub(crate) fn new(seed: u64, known_ms: i64) -> Tasks {
         let later_ms = LATER_MS.max(known_ms + LATER_THAN_KNOWN_MS);
-        Tasks { dice: Rng::of_stream(seed, LOAD), number: 0, pending: Vec::new(), later_ms }
+        Tasks { dice: Rng::of_stream(seed, LOAD), number: 0, pending: Vec::new(), before: None, later_ms }
     }
 
     /// The next event, for this moment.
@@ -110,13 +116,9 @@ impl Tasks {
 
     fn schedule(&mut self, now: i64) -> Event {
         self.number += 1;
-        let (queue, id) = (format!("q-{}", self.dice.index(QUEUES)), format!("t-{}", self.number));
-        let due = match self.dice.range_ms(0, 100) {
-            0..10 => None,
-            10..22 => Some(now - self.dice.range_ms(0, 60_000)),
-            22..65 => Some(now + self.dice.range_ms(0, 5_000)),
-            _ => Some(now + self.dice.range_ms(8_000, self.later_ms)),
-        };
+        let id = format!("t-{}", self.number);
+        let (queue, due) = self.place(now);
+        self.before = due.map(|due| (queue.clone(), due));
         if let Some(due) = due.filter(|due| *due > now) {
             if self.pending.len() == PENDING_MAX {
                 self.pending.swap_remove(self.dice.index(PENDING_MAX));
@@ -124,6 +126,32 @@ impl Tasks {
             self.pending.push(Pending { queue: queue.clone(), id: id.clone(), due, moved: false });
         }
         Event::schedule(&queue, &id, due, self.payload())
+    }
+
+    /// The queue of the next task, and when it is due.
+    fn place(&mut self, now: i64) -> (String, Option<i64>) {
+        let (queue, due) = (self.queue(), self.due(now));
+        match self.before.take().filter(|_| self.dice.range_ms(0, 100) < TIES) {
+            Some((same, tied)) if self.dice.index(2) == 0 => (same, Some(tied)),
+            Some((_, tied)) => (queue, Some(tied)),
+            None => (queue, due),
+        }
+    }
+
+    fn queue(&mut self) -> String {
+        match self.dice.index(2) {
+            0 => format!("busy-{}", self.dice.index(BUSY_QUEUES)),
+            _ => format!("q-{}", self.dice.index(QUIET_QUEUES)),
+        }
+    }
+
+    fn due(&mut self, now: i64) -> Option<i64> {
+        match self.dice.range_ms(0, 100) {
+            0..10 => None,
+            10..22 => Some(now - self.dice.range_ms(0, 60_000)),
+            22..65 => Some(now + self.dice.range_ms(0, 5_000)),
+            _ => Some(now + self.dice.range_ms(8_000, self.later_ms)),
+        }
     }
 
     fn payload(&mut self) -> String {
@@ -176,12 +204,15 @@ mod tests {
     #[test]
     fn a_task_is_asked_for_once_and_moved_or_cancelled_only_afterwards() {
         let mut asked: BTreeMap<(String, String), bool> = BTreeMap::new();
-        let (mut cancels, mut moves, mut queues) = (0, 0, BTreeSet::new());
+        let (mut cancels, mut moves, mut queues, mut instants) = (0, 0, BTreeSet::new(), BTreeMap::new());
         for event in events(5, 5_000) {
             let key = (event.queue.clone(), event.id.clone());
-            queues.insert(event.queue);
+            queues.insert(event.queue.clone());
             match event.asks {
-                Asks::Schedule { .. } => assert_eq!(asked.insert(key, false), None),
+                Asks::Schedule { due, .. } => {
+                    instants.entry(due).or_insert_with(Vec::new).push(event.queue);
+                    assert_eq!(asked.insert(key, false), None);
+                }
                 Asks::Cancel => {
                     cancels += 1;
                     assert_eq!(asked.insert(key, true), Some(false));
@@ -193,7 +224,13 @@ mod tests {
                 Asks::Redrive { .. } | Asks::Abort | Asks::Nonsense => panic!("the load is in order"),
             }
         }
-        assert!(cancels > 300 && moves > 150 && queues.len() > 250, "{cancels} {moves} {}", queues.len());
+        assert!(cancels > 300 && moves > 150 && queues.len() > 1_500, "{cancels} {moves} {}", queues.len());
+        let tied: Vec<_> =
+            instants.into_iter().filter(|(due, queues)| due.is_some() && queues.len() > 1).collect();
+        let of_one = tied.iter().filter(|(_, queues)| {
+            queues.iter().any(|queue| queues.iter().filter(|q| *q == queue).count() > 1)
+        });
+        assert!(tied.len() > 200 && of_one.count() > 80, "{}", tied.len());
     }
 
     #[test]
