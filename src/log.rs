@@ -71,6 +71,9 @@ pub struct End {
     pub first: u64,
     /// The offset after the last stable record.
     pub next: u64,
+    /// The epoch of the leader that says so; `None` = it has none, or does not tell. One of a lower epoch than a record that was read
+    /// is not the leader any more.
+    pub leader_epoch: Option<u32>,
     /// Identity of the topic: another one means it was created anew.
     pub topic_id: String,
 }

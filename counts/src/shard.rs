@@ -116,7 +116,13 @@ impl Shard {
             let queue = queue_of(task);
             let collection = names.get((task % names.len().max(1) as u64) as usize).cloned();
             let event = event(&queue, offset, now.plus_ms(ms), collection);
-            self.log.push(Incoming { offset, bytes: 200, appended: now, decoded: Ok((event, None)) });
+            self.log.push(Incoming {
+                offset,
+                bytes: 200,
+                appended: now,
+                leader_epoch: None,
+                decoded: Ok((event, None)),
+            });
         }
         let fetched = self.fetched();
         self.inputs.extend(fetched);
@@ -190,7 +196,12 @@ impl Shard {
             Effect::ReadProgress(ticket) => Input::ProgressRead(ticket, Ok(None)),
             Effect::WriteProgress { ticket, .. } => Input::ProgressWritten(ticket, Ok(())),
             Effect::ReadLogEnd(ticket) => {
-                let end = LogEnd { first: 0, next: self.log.len() as u64, topic_id: "counts".into() };
+                let end = LogEnd {
+                    first: 0,
+                    next: self.log.len() as u64,
+                    leader_epoch: None,
+                    topic_id: "counts".into(),
+                };
                 Input::LogEndRead(ticket, Ok(end))
             }
             Effect::Seek(ticket, offset) => {

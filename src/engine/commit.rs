@@ -140,11 +140,12 @@ impl Commit {
         self.log_end
     }
 
-    /// Everything below `next_offset` is stored.
-    pub(super) fn advance(&mut self, next_offset: u64, last_appended: Wall) {
+    /// Everything below `next_offset` is stored; `leader_epoch` = of the last record.
+    pub(super) fn advance(&mut self, next_offset: u64, last_appended: Wall, leader_epoch: Option<u32>) {
         let Some(progress) = &mut self.progress else { return };
         assert!(next_offset >= progress.next_offset, "what is applied never goes back");
         progress.next_offset = next_offset;
+        progress.leader_epoch = progress.leader_epoch.max(leader_epoch);
         self.quiet_until = self.quiet_until.max(last_appended);
     }
 
@@ -385,6 +386,14 @@ impl Engine {
             Stage::Loading | Stage::Out | Stage::Stopped => None,
         };
         self.commit.end_read_at = again_ms.map(|ms| self.now.boot.plus_ms(ms));
+        let led = self.commit.progress.as_ref().and_then(|progress| progress.leader_epoch);
+        if let Some(failure) = end.of_a_former_leader(led)
+            && !planted!(FormerLeaderBelieved)
+        {
+            self.trouble("log end read", &failure);
+            self.commit.end_read_at = Some(self.now.boot.plus_ms(END_RETRY_MS));
+            return;
+        }
         self.commit.log_end = Some(end.next);
         self.commit.log_first = Some(end.first);
         let progress = self.commit.progress.as_ref();

@@ -33,6 +33,8 @@ pub struct Incoming {
     pub bytes: usize,
     /// The broker's append time.
     pub appended: crate::model::Wall,
+    /// The epoch of the leader that took it in, where there is one.
+    pub leader_epoch: Option<u32>,
     /// What it says, or why it is refused.
     pub decoded: Result<(Event, Option<Origin>), Rejection>,
 }
@@ -44,6 +46,8 @@ pub struct LogEnd {
     pub first: u64,
     /// The offset after the last stable record.
     pub next: u64,
+    /// The epoch of the leader that says so, where there is one.
+    pub leader_epoch: Option<u32>,
     /// Identity of the topic.
     pub topic_id: String,
 }

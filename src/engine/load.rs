@@ -71,6 +71,7 @@ impl Engine {
             generation: crate::model::Generation(0),
             topic_id: end.topic_id.clone(),
             next_offset: end.first,
+            leader_epoch: None,
             watermark: Wall::MIN,
             late: None,
             marks: BTreeMap::new(),

@@ -98,6 +98,7 @@ mod switch {
         LeaseFromTheAnswer "a lease counts from the answer, not from the question",
         NextBeforeTheEnd "the next task of a queue starts before the end of the one before is acknowledged",
         CommitAheadOfApplied "what was fetched is committed, not what is applied",
+        FormerLeaderBelieved "a broker that does not lead the log any more is believed where it ends",
         AcknowledgedForgotten "nodes that are killed together forget what they acknowledged in the tenth of a second before",
         ServeBeforeRepair "a node that lost its disk answers reads before it is repaired",
         ReadOne "reads are answered by one replica",

@@ -81,6 +81,8 @@ impl Engine {
         Progress {
             generation,
             next_offset: first,
+            // Epochs begin anew with a topic.
+            leader_epoch: None,
             topic_id: end.topic_id.clone(),
             // Decisions that were not published cannot be read again.
             told: progress.told.map(|told| Told { next_offset: first, ..told }),
@@ -102,6 +104,18 @@ fn before_all(marks: BTreeMap<Shard, OriginMark>) -> BTreeMap<Shard, OriginMark>
 }
 
 impl LogEnd {
+    /// Why it is not believed: records of a later leader epoch than `led` were applied, so who said it led before, and does not
+    /// know what was written since. A leader that is cut off from its controllers answers on as if nothing were.
+    pub(super) fn of_a_former_leader(&self, led: Option<u32>) -> Option<Failure> {
+        let (led, leads) = (led?, self.leader_epoch?);
+        (leads < led).then(|| {
+            Failure::Unavailable(format!(
+                "a broker that led in epoch {leads} says that the log ends at {}, and records of epoch {led} were read",
+                self.next
+            ))
+        })
+    }
+
     /// What the log lost of what comes after a progress; `next` = the offset after what was applied when its end was asked for.
     pub(super) fn loss(&self, progress: &Progress, next: u64) -> Option<Loss> {
         let (was, is) = (&progress.topic_id, &self.topic_id);

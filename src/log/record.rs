@@ -45,6 +45,8 @@ pub struct Record {
     pub offset: u64,
     /// The broker's append time.
     pub appended: Wall,
+    /// The epoch of the leader that took it in; `None` = there is none, or it is not known.
+    pub leader_epoch: Option<u32>,
     /// Its key.
     pub key: Option<Bytes>,
     /// Its headers, in order.

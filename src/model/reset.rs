@@ -75,6 +75,7 @@ mod tests {
             generation: Generation(generation),
             topic_id: "a".to_owned(),
             next_offset,
+            leader_epoch: None,
             watermark: Wall(0),
             late: None,
             marks: BTreeMap::new(),

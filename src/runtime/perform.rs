@@ -142,8 +142,12 @@ impl Actor {
     fn read_log_end(&mut self, ticket: u64) {
         let end = self.shared.consumer.end(self.shard);
         self.answer_later(async move {
-            let end =
-                end.await.map(|end| LogEnd { first: end.first, next: end.next, topic_id: end.topic_id });
+            let end = end.await.map(|end| LogEnd {
+                first: end.first,
+                next: end.next,
+                leader_epoch: end.leader_epoch,
+                topic_id: end.topic_id,
+            });
             Input::LogEndRead(ticket, end.map_err(log_failure))
         });
     }
@@ -301,7 +305,8 @@ fn cut(text: &str) -> &str {
 
 fn decode(record: &Record, shared: &super::Shared) -> Incoming {
     let decoded = event::decode(record, &shared.rules).map(|decoded| (decoded.event, decoded.origin));
-    Incoming { offset: record.offset, bytes: record.bytes(), appended: record.appended, decoded }
+    let (offset, appended, leader_epoch) = (record.offset, record.appended, record.leader_epoch);
+    Incoming { offset, bytes: record.bytes(), appended, leader_epoch, decoded }
 }
 
 pub(super) fn store_failure(error: store::Error) -> Failure {

@@ -148,7 +148,13 @@ impl TestScheduler {
         let decoded = decode_plain(event.as_bytes(), appended, &rules);
         let decoded = decoded.map_err(|fault| Refused(fault.to_string()))?;
         let offset = self.log.len() as u64;
-        self.log.push(Incoming { offset, bytes: event.len(), appended, decoded: Ok((decoded, None)) });
+        self.log.push(Incoming {
+            offset,
+            bytes: event.len(),
+            appended,
+            leader_epoch: None,
+            decoded: Ok((decoded, None)),
+        });
         let fetched = self.fetched();
         self.give(fetched).await;
         self.memory.decision(Version(offset)).ok_or_else(|| Refused("not decided: a bug of Dueline".into()))
@@ -303,7 +309,12 @@ impl TestScheduler {
                 return self.later(Input::ProgressWritten(ticket, Ok(())));
             }
             Effect::ReadLogEnd(ticket) => {
-                let end = LogEnd { first: 0, next: self.log.len() as u64, topic_id: "test".into() };
+                let end = LogEnd {
+                    first: 0,
+                    next: self.log.len() as u64,
+                    leader_epoch: None,
+                    topic_id: "test".into(),
+                };
                 return self.later(Input::LogEndRead(ticket, Ok(end)));
             }
             Effect::Seek(ticket, offset) => {

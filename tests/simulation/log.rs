@@ -25,6 +25,10 @@ pub(crate) struct Log {
     /// From this offset of a shard's log on, records are shown to this instance only: a new leader may show later what the one
     /// before had shown already.
     pub(crate) hidden: Option<(usize, Shard, u64)>,
+    /// The epoch of the leader of each.
+    epochs: Vec<u32>,
+    /// To this instance a broker answers that led this shard's log before: in which epoch, and up to where.
+    pub(crate) former: Option<(usize, Shard, u32, u64)>,
     /// No broker answers.
     pub(crate) away: bool,
 }
@@ -38,6 +42,8 @@ impl Log {
             committed: vec![0; shards as usize],
             waiting: vec![BTreeSet::new(); shards as usize],
             hidden: None,
+            epochs: vec![0; shards as usize],
+            former: None,
             away: false,
         }
     }
@@ -48,6 +54,7 @@ impl Log {
         records.push(Incoming {
             offset,
             bytes: 200,
+            leader_epoch: Some(self.epochs[shard.0 as usize]),
             appended: Wall(BASE + now as i64 + self.clock_ms),
             decoded,
         });
@@ -57,7 +64,9 @@ impl Log {
     pub(crate) fn read(&self, by: usize, shard: Shard, from: u64, max: usize) -> Vec<Incoming> {
         let records = &self.partitions[shard.0 as usize];
         let hidden = self.hidden.filter(|(only, of, _)| *of == shard && *only != by);
-        let shown = hidden.map_or(records.len(), |(_, _, from)| from as usize);
+        let former = self.former_of(by, shard).map(|(_, next)| next);
+        let shown = hidden.map(|(_, _, from)| from).into_iter().chain(former).min();
+        let shown = shown.map_or(records.len(), |to| to as usize);
         records[..shown].iter().skip(from as usize).take(max).cloned().collect()
     }
 
@@ -67,7 +76,30 @@ impl Log {
 
     pub(crate) fn end(&self, shard: Shard) -> LogEnd {
         let next = self.partitions[shard.0 as usize].len() as u64;
-        LogEnd { first: self.firsts[shard.0 as usize], next, topic_id: "topic-1".into() }
+        let leader_epoch = Some(self.epochs[shard.0 as usize]);
+        LogEnd { first: self.firsts[shard.0 as usize], next, leader_epoch, topic_id: "topic-1".into() }
+    }
+
+    /// What an instance is told of it.
+    pub(crate) fn end_told(&self, to: usize, shard: Shard) -> LogEnd {
+        let end = self.end(shard);
+        match self.former_of(to, shard) {
+            Some((epoch, next)) => LogEnd { next, leader_epoch: Some(epoch), ..end },
+            None => end,
+        }
+    }
+
+    /// The epoch of a broker that led before, and up to where it has records, when it is what this instance reaches.
+    pub(crate) fn former_of(&self, by: usize, shard: Shard) -> Option<(u32, u64)> {
+        let of_it = |(only, of, ..): &(usize, Shard, u32, u64)| *only == by && *of == shard;
+        self.former.filter(of_it).map(|(_, _, epoch, next)| (epoch, next))
+    }
+
+    /// Another broker leads from now on, and this instance is not told.
+    pub(crate) fn elect(&mut self, untold: usize, shard: Shard) {
+        let epoch = &mut self.epochs[shard.0 as usize];
+        self.former = Some((untold, shard, *epoch, self.partitions[shard.0 as usize].len() as u64));
+        *epoch += 1;
     }
 
     /// Retention: records below `first` are gone.

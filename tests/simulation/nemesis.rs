@@ -48,6 +48,8 @@ pub(crate) enum Fault {
     RefuseAnswers(u64),
     /// What comes into a shard's log is shown to this instance only.
     Hide(usize, Shard, u64),
+    /// Another broker leads a shard's log, and this instance goes on asking the one before.
+    FormerLeader(usize, Shard, u64),
     /// The instance is frozen, and another is given its shard at once.
     Usurp(Addr, u64),
     /// The log's leader has a clock that is behind.
@@ -79,6 +81,7 @@ impl Fault {
             Fault::NoPages(..) => "pages not read",
             Fault::RefuseAnswers(_) => "answers refused",
             Fault::Hide(..) => "records not shown",
+            Fault::FormerLeader(..) => "former leader",
             Fault::Usurp(..) => "freeze",
             Fault::LogClock(..) => "log clock behind",
             Fault::WallStep(..) => "clock step",
@@ -154,6 +157,11 @@ pub(crate) fn plan(setup: &Setup, rng: &mut Rng) -> Vec<(u64, Fault)> {
             let blow = blow(&mut own);
             plan.push((at, Fault::At(own.index(setup.instances), Moment::LongCall, blow)));
         }
+    }
+    if own.chance(300) {
+        let at = own.range(6_000, setup.chaos_ms - 30_000);
+        let shard = Shard(own.below(u64::from(setup.shards)) as u32);
+        plan.push((at, Fault::FormerLeader(own.index(setup.instances), shard, own.range(10_000, 25_000))));
     }
     plan
 }
@@ -244,6 +252,14 @@ impl World {
                 self.log.hidden = Some((instance, shard, self.log.end(shard).next));
                 ms
             }
+            Fault::FormerLeader(instance, shard, ms) => {
+                self.log.elect(instance, shard);
+                // Read by others meanwhile, and then by who is not told.
+                for at in [ms / 3, 2 * ms / 3] {
+                    self.after(at, Event::Fault(Fault::Move(shard.0)));
+                }
+                ms
+            }
             Fault::Usurp(at, ms) => return self.usurp(at, ms),
             Fault::LogClock(behind, ms) => {
                 self.ledger.count("append time stepped back");
@@ -311,6 +327,10 @@ impl World {
             Fault::LogClock(..) => self.log.clock_ms = 0,
             Fault::Hide(..) => {
                 self.log.hidden = None;
+                self.resume_fetches();
+            }
+            Fault::FormerLeader(..) => {
+                self.log.former = None;
                 self.resume_fetches();
             }
             Fault::At(..)
@@ -392,7 +412,7 @@ impl World {
         self.guard_rail = false;
         (self.no_pages, self.refuses_answers) = (None, false);
         self.log.away = false;
-        (self.log.clock_ms, self.log.hidden) = (0, None);
+        (self.log.clock_ms, self.log.hidden, self.log.former) = (0, None, None);
         self.store.nodes.join();
         self.store.nodes.start(ALL);
         for replica in bits(self.store.nodes.joining()) {

@@ -1,7 +1,7 @@
 //! Events that are rare and matter: the default seeds have to meet each of them, or the simulation has become too kind.
 
 /// Their names, as they are counted.
-pub(crate) const RARE: [&str; 108] = [
+pub(crate) const RARE: [&str; 109] = [
     "held up by a rate",
     "held up by what is kept for higher priorities",
     "held up by the rate of late tasks",
@@ -9,6 +9,7 @@ pub(crate) const RARE: [&str; 108] = [
     "over_quota",
     "held up by a breaker",
     "probe under way",
+    "end told by a former leader",
     "task events not acknowledged",
     "task event published again",
     "queue stopped by a death",

@@ -19,7 +19,10 @@ impl World {
         match op {
             LogOp::End(ticket) if fails => self.fail(from, Input::LogEndRead(ticket, Err(away()))),
             LogOp::End(ticket) => {
-                let end = self.log.end(shard);
+                let end = self.log.end_told(from.instance, shard);
+                if self.log.former_of(from.instance, shard).is_some() {
+                    self.ledger.count("end told by a former leader");
+                }
                 self.answer(from, Input::LogEndRead(ticket, Ok(end)));
             }
             LogOp::Commit(..) if cut => {}
@@ -83,6 +86,10 @@ impl World {
         let first = self.log.end(from.shard).first;
         if position < first {
             let why = format!("offset {position} is gone, the log begins at {first}");
+            return self.answer(from, Input::Fetched(ticket, Err(Failure::OffsetGone(why))));
+        }
+        if self.log.former_of(from.instance, from.shard).is_some_and(|(_, next)| position > next) {
+            let why = format!("offset {position} is not there yet");
             return self.answer(from, Input::Fetched(ticket, Err(Failure::OffsetGone(why))));
         }
         let records = self.log.read(from.instance, from.shard, position, self.setup.fetch_records);

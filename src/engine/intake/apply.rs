@@ -167,8 +167,9 @@ impl Engine {
     pub(super) fn complete_batches(&mut self) -> bool {
         let before = self.intake.batches.len();
         while let Some(batch) = self.intake.batches.pop_front_if(|batch| batch.is_complete()) {
-            let last = batch.items.last().map(|item| (item.record.offset, item.record.appended));
-            if let Some((offset, _)) = last {
+            let last = batch.items.last().map(|item| &item.record);
+            let last = last.map(|record| (record.offset, record.appended, record.leader_epoch));
+            if let Some((offset, ..)) = last {
                 // Before what becomes of the tasks is shown, and told.
                 let events = batch.tells.into_iter().map(|(_, event)| event).collect();
                 self.tell_decisions(events, offset + 1);
@@ -179,11 +180,11 @@ impl Engine {
                     self.show(item);
                 }
             }
-            if let Some((offset, appended)) = last {
+            if let Some((offset, appended, leader_epoch)) = last {
                 if batch.is_again {
                     self.intake.decided_again_to(offset + 1);
                 } else {
-                    self.commit.advance(offset + 1, appended);
+                    self.commit.advance(offset + 1, appended, leader_epoch);
                 }
             }
             self.thaw_applied();

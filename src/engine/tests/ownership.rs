@@ -461,6 +461,30 @@ fn a_log_that_lost_records_stops_the_shard() {
 }
 
 #[test]
+fn a_broker_that_does_not_lead_any_more_is_not_believed_that_records_are_gone() {
+    let mut rig = Rig::running();
+    rig.leads = Some(1);
+    rig.schedule("q", "a", 0);
+    let former = rig.end();
+    rig.leads = Some(2);
+    rig.schedule("q", "b", 1_000);
+    rig.run(300);
+    for (owner, is_believed) in [(2, false), (3, true)] {
+        rig.held_ends = Some(Vec::new());
+        rig.take_over(owner);
+        rig.run(10_000);
+        let ticket =
+            rig.held_ends.take().and_then(|held| held.first().copied()).expect("the end is asked for");
+        let leader_epoch = if is_believed { Some(2) } else { former.leader_epoch };
+        rig.give(Input::LogEndRead(ticket, Ok(LogEnd { leader_epoch, ..former.clone() })));
+        rig.run(1_000);
+        assert_eq!(rig.stopped, is_believed, "{owner}");
+        let runs = rig.engine.shard_view(rig.now().boot).phase == "running";
+        assert_eq!(runs, !is_believed, "the next answer is that of the leader");
+    }
+}
+
+#[test]
 fn a_sleeper_does_not_judge_the_log_by_where_it_was_before_it_slept() {
     let mut rig = Rig::running();
     rig.schedule("q", "a", 60_000);

@@ -96,6 +96,8 @@ pub(super) struct Rig {
     /// The store takes no row of a cancel's event.
     pub(super) refused_cancels: bool,
     pub(super) refused_payloads: bool,
+    /// The epoch of the log's leader.
+    pub(super) leads: Option<u32>,
     hashes: u128,
 }
 
@@ -124,6 +126,7 @@ impl Rig {
             told: Vec::new(),
             no_events: false,
             refused_events: None,
+            leads: None,
             rejected: Vec::new(),
             stopped_queues: Vec::new(),
             reads: 0,
@@ -451,7 +454,12 @@ impl Rig {
     }
 
     pub(super) fn end(&self) -> LogEnd {
-        LogEnd { first: self.first, next: self.log.len() as u64, topic_id: self.topic.into() }
+        LogEnd {
+            first: self.first,
+            next: self.log.len() as u64,
+            leader_epoch: self.leads,
+            topic_id: self.topic.into(),
+        }
     }
 
     fn fetched(&mut self) -> Option<Input> {
@@ -507,7 +515,13 @@ impl Rig {
     pub(super) fn append_stamped(&mut self, events: impl IntoIterator<Item = Event>, appended: Wall) {
         for event in events {
             let offset = self.log.len() as u64;
-            self.log.push(Incoming { offset, bytes: 200, appended, decoded: Ok((event, None)) });
+            self.log.push(Incoming {
+                offset,
+                bytes: 200,
+                appended,
+                leader_epoch: self.leads,
+                decoded: Ok((event, None)),
+            });
         }
         if let Some(input) = self.fetched() {
             self.give(input);

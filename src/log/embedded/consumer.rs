@@ -175,7 +175,7 @@ impl Consumer for EmbeddedConsumer {
     fn end(&self, shard: Shard) -> Answer<End> {
         let end = self.0.partition(shard).map(|partition| {
             let Span { first, next } = partition.span();
-            End { first, next, topic_id: self.0.topic.id.clone() }
+            End { first, next, leader_epoch: None, topic_id: self.0.topic.id.clone() }
         });
         Box::pin(async move { end })
     }

@@ -63,7 +63,7 @@ pub(super) fn decode(offset: u64, data: &[u8]) -> Option<Record> {
     for _ in 0..count {
         headers.push((scan.text()?.into(), scan.maybe_bytes()?.map(Bytes::copy_from_slice)));
     }
-    scan.end(Record { offset, appended, key, headers, value })
+    scan.end(Record { offset, appended, leader_epoch: None, key, headers, value })
 }
 
 /// Bytes that a record counts for in the bounds of fetches and caches.
@@ -84,6 +84,7 @@ mod tests {
         let record = Record {
             offset: 3,
             appended: Wall(77),
+            leader_epoch: None,
             key: Some(Bytes::from_static(b"k")),
             headers: vec![
                 ("a".into(), None),

@@ -91,7 +91,7 @@ impl Append {
         frame::stamp(&mut self.data, appended);
         batch.put(Table::Log, frame::key(self.topic.number, self.number, offset), self.data);
         let Message { key, headers, value, .. } = self.message;
-        Record { offset, appended, key, headers, value }
+        Record { offset, appended, leader_epoch: None, key, headers, value }
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 
 use super::context::Plain;
 use super::options::Options;
-use super::raw::{self, Offsets, Upto};
+use super::raw::{self, Held, Offsets, Upto};
 use super::recall::Recall;
 use super::shared::{Command, Shared};
 use super::{error, member};
@@ -34,8 +34,8 @@ const BATCH_MAX: usize = 512;
 
 /// The positions to be checked against what the leaders hold.
 pub(super) type Positions = Vec<(Shard, u64)>;
-/// What a check found for each position: first and next offset of the shard.
-pub(super) type Checked = Result<BTreeMap<Shard, (u64, u64)>, String>;
+/// What a check found for each position: what the shard's partition holds.
+pub(super) type Checked = Result<BTreeMap<Shard, Held>, String>;
 
 /// The shards that no member of the group has, when it is between two rebalances.
 pub(super) type Stranded = Result<Option<BTreeSet<Shard>>, String>;
@@ -223,11 +223,11 @@ type Ends = BTreeMap<Shard, Vec<oneshot::Sender<Result<End, Error>>>>;
 
 fn end_of(offsets: &Offsets, shard: Shard) -> Result<End, Error> {
     let held = offsets.held.get(&member::partition_of(shard));
-    let (first, next) = match held {
+    let Held { first, next, leader_epoch } = match held {
         Some(Ok(held)) => *held,
         Some(Err(code)) => return Err(Error::Unavailable(code.to_string())),
         None => return Err(Error::Unavailable(format!("no leader answered for shard {}", shard.0))),
     };
     let topic_id = offsets.topic_id.clone().map_err(|code| Error::Unavailable(code.to_string()))?;
-    Ok(End { first, next, topic_id })
+    Ok(End { first, next, leader_epoch, topic_id })
 }

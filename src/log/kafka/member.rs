@@ -289,6 +289,7 @@ fn record_of(message: &BorrowedMessage<'_>) -> Record {
     Record {
         offset: u64::try_from(message.offset()).unwrap_or(0),
         appended: Wall(message.timestamp().to_millis().unwrap_or(0)),
+        leader_epoch: raw::leader_epoch(message),
         key,
         headers: message.headers().map(raw::headers).unwrap_or_default(),
         value,

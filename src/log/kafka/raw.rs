@@ -23,7 +23,7 @@ use crate::log::Header;
 
 pub(super) use self::describe::{cluster, topics};
 pub(super) use self::group::{generation, group_rights, shared_out};
-pub(super) use self::offsets::{Offsets, Upto, offsets, wake_leaders};
+pub(super) use self::offsets::{Held, Offsets, Upto, offsets, wake_leaders};
 pub(super) use self::overheard::overhear;
 
 /// Gives a client brokers to connect to besides those it knows.
@@ -46,6 +46,12 @@ pub(super) fn was_never_sent(message: &BorrowedMessage<'_>) -> bool {
     // SAFETY: the message is borrowed, so alive.
     let status = unsafe { rd::rd_kafka_message_status(message.ptr()) };
     status == rd::rd_kafka_msg_status_t::RD_KAFKA_MSG_STATUS_NOT_PERSISTED
+}
+
+/// The epoch of the leader that took a record in; `None` = it is not known.
+pub(super) fn leader_epoch(message: &BorrowedMessage<'_>) -> Option<u32> {
+    // SAFETY: the message is borrowed, so alive.
+    offsets::epoch_of(unsafe { rd::rd_kafka_message_leader_epoch(message.ptr()) })
 }
 
 /// The headers of a record, whatever bytes their names are: those that are not UTF-8 are replaced.

@@ -44,6 +44,7 @@ fn progress(epoch: u64, next_offset: u64) -> Progress {
         generation: Generation(0),
         topic_id: "t".to_owned(),
         next_offset,
+        leader_epoch: None,
         watermark: Wall(5),
         late: None,
         marks: Default::default(),

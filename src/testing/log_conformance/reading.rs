@@ -113,6 +113,9 @@ async fn the_end_is_the_offset_of_the_next_record(bench: &Bench) {
         assert!(after.first <= before.next, "the first offset lies before the end");
         assert_eq!(after.topic_id, before.topic_id, "the topic is the same one");
         assert!(!after.topic_id.is_empty(), "the topic has an identity");
+        let read = bench.read(shard, before.next, 3).await;
+        let is_led = |record: &Record| record.leader_epoch == after.leader_epoch;
+        assert!(read.iter().all(is_led), "a record is of who says where the log ends: {after:?}, {read:?}");
     }
 }
 

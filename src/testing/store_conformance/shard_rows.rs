@@ -27,6 +27,7 @@ fn progress(epoch: u64, next_offset: u64) -> Progress {
         generation: Generation(2),
         topic_id: "p'4_x".to_owned(),
         next_offset,
+        leader_epoch: Some(next_offset as u32),
         watermark: BASE,
         late: Some(Segment { epoch: Epoch(epoch), number: next_offset }),
         marks: BTreeMap::from([(Shard(7), mark)]),

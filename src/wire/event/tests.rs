@@ -35,6 +35,7 @@ pub(super) fn record(headers: &[(&str, &str)], value: &[u8]) -> Record {
     Record {
         offset: 5,
         appended: APPENDED,
+        leader_epoch: None,
         key: None,
         headers: headers.iter().map(header).collect(),
         value: Some(Bytes::copy_from_slice(value)),

@@ -21,6 +21,7 @@ fn original() -> Record {
     Record {
         offset: ORIGIN.offset,
         appended: ORIGIN.appended,
+        leader_epoch: None,
         key: Some(Bytes::from_static(b"some key")),
         headers: vec![
             header("ce_specversion", "1.0"),
@@ -38,6 +39,7 @@ fn at_home(message: Message) -> Record {
     Record {
         offset: 9,
         appended: ORIGIN.appended.plus_ms(3_600_000),
+        leader_epoch: None,
         key: message.key,
         headers: message.headers,
         value: message.value,

@@ -104,6 +104,8 @@ pub(super) struct Progress<'a> {
     #[serde(borrow)]
     topic_id: Text<'a>,
     next_offset: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    leader_epoch: Option<u32>,
     watermark: i64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     late: Option<Late>,
@@ -149,6 +151,7 @@ impl<'a> Progress<'a> {
             generation: progress.generation.0,
             topic_id: progress.topic_id.as_str().into(),
             next_offset: progress.next_offset,
+            leader_epoch: progress.leader_epoch,
             watermark: progress.watermark.0,
             late: progress.late.map(|late| Late { epoch: late.epoch.0, number: late.number }),
             marks: progress.marks.iter().map(mark).collect(),
@@ -177,6 +180,7 @@ impl<'a> Progress<'a> {
             generation: Generation(self.generation),
             topic_id: self.topic_id.0.into_owned(),
             next_offset: self.next_offset,
+            leader_epoch: self.leader_epoch,
             watermark: Wall(self.watermark),
             late: self.late.map(|late| Segment { epoch: Epoch(late.epoch), number: late.number }),
             marks: self.marks.into_iter().map(mark).collect(),

@@ -236,12 +236,13 @@ fn progress() -> impl Strategy<Value = Progress> {
     let late = of(segment());
     let told = (any::<u64>(), wall(), of(wall()));
     let told = of(told.prop_map(|(next_offset, own, before)| Told { next_offset, own, before }));
-    (any::<(u64, u32, String, u64)>(), wall(), late, marks, told).prop_map(
-        |((epoch, generation, topic_id, next_offset), watermark, late, marks, told)| Progress {
+    (any::<(u64, u32, String, u64, Option<u32>)>(), wall(), late, marks, told).prop_map(
+        |((epoch, generation, topic_id, next_offset, leader_epoch), watermark, late, marks, told)| Progress {
             epoch: Epoch(epoch),
             generation: Generation(generation),
             topic_id,
             next_offset,
+            leader_epoch,
             watermark,
             late,
             marks,

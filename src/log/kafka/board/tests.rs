@@ -10,7 +10,7 @@ const SHARE: usize = 4_000;
 
 fn record(offset: u64) -> Record {
     let value = Some(Bytes::from_static(&[0; 904]));
-    Record { offset, appended: Wall(1), key: None, headers: Vec::new(), value }
+    Record { offset, appended: Wall(1), leader_epoch: None, key: None, headers: Vec::new(), value }
 }
 
 fn fetched(cell: &Cell, records_max: usize) -> Option<(Vec<u64>, bool)> {

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::super::board::Cell;
 use super::super::leaders::Checked;
-use super::super::raw;
+use super::super::raw::{self, Held};
 use super::{Member, partition_of};
 use crate::log::Error;
 use crate::model::Shard;
@@ -204,7 +204,7 @@ impl Member {
         };
         for (shard, cell, wanted) in self.read_cells() {
             match held.get(&shard) {
-                Some((first, next)) if wanted < *first || wanted > *next => {
+                Some(Held { first, next, .. }) if wanted < *first || wanted > *next => {
                     tracing::warn!(shard = shard.0, wanted, first, next, "the log does not hold the offset");
                     cell.stop(Error::OffsetGone { shard, wanted, first: *first, next: *next });
                 }

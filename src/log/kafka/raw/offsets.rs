@@ -12,10 +12,21 @@ use super::queue::{Asking, Event, Queue, check};
 
 /// What was asked in one go about partitions of one topic.
 pub(in crate::log::kafka) struct Offsets {
-    /// First and next offset of each partition, or why its leader did not tell.
-    pub(in crate::log::kafka) held: BTreeMap<i32, Result<(u64, u64), RDKafkaErrorCode>>,
+    /// What each partition holds, or why its leader did not tell.
+    pub(in crate::log::kafka) held: BTreeMap<i32, Result<Held, RDKafkaErrorCode>>,
     /// Identity of the topic; empty when the brokers have none.
     pub(in crate::log::kafka) topic_id: Result<String, RDKafkaErrorCode>,
+}
+
+/// What a leader says that its partition holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::log::kafka) struct Held {
+    /// The first offset.
+    pub(in crate::log::kafka) first: u64,
+    /// The next one to be written.
+    pub(in crate::log::kafka) next: u64,
+    /// The epoch in which it leads; `None` = it does not tell.
+    pub(in crate::log::kafka) leader_epoch: Option<u32>,
 }
 
 /// Up to where a partition counts as written.
@@ -97,7 +108,14 @@ fn gather(queue: &Queue, deadline: Instant) -> Result<Offsets, RDKafkaErrorCode>
         .into_iter()
         .filter_map(|(partition, low)| {
             let high = *next.get(&partition)?;
-            Some((partition, low.and_then(|low| high.map(|high| (low, high)))))
+            let held = low.and_then(|low| {
+                high.map(|high| Held {
+                    first: low.offset,
+                    next: high.offset,
+                    leader_epoch: high.leader_epoch,
+                })
+            });
+            Some((partition, held))
         })
         .collect();
     Ok(Offsets { held, topic_id: topic_id.unwrap_or_else(no_answer) })
@@ -132,7 +150,7 @@ fn describe(queue: &Queue, asking: &Asking, topic: &CStr) {
 
 impl Event {
     /// The offsets of an answer to ListOffsets.
-    fn listed(&self) -> Result<BTreeMap<i32, Result<u64, RDKafkaErrorCode>>, RDKafkaErrorCode> {
+    fn listed(&self) -> Result<BTreeMap<i32, Result<Listed, RDKafkaErrorCode>>, RDKafkaErrorCode> {
         self.check()?;
         let mut offsets = BTreeMap::new();
         // SAFETY: the array and its elements belong to the event, which is alive.
@@ -145,7 +163,11 @@ impl Event {
             let infos = rd::rd_kafka_ListOffsets_result_infos(result, &mut count);
             for index in 0..count {
                 let entry = rd::rd_kafka_ListOffsetsResultInfo_topic_partition(*infos.add(index));
-                offsets.insert((*entry).partition, told((*entry).err, (*entry).offset));
+                let leader_epoch = rd::rd_kafka_topic_partition_get_leader_epoch(entry);
+                let leader_epoch = epoch_of(leader_epoch);
+                let listed =
+                    told((*entry).err, (*entry).offset).map(|offset| Listed { offset, leader_epoch });
+                offsets.insert((*entry).partition, listed);
             }
         }
         Ok(offsets)
@@ -173,6 +195,18 @@ impl Event {
             Ok(CStr::from_ptr(rd::rd_kafka_Uuid_base64str(id)).to_string_lossy().into_owned())
         }
     }
+}
+
+/// One offset of an answer to ListOffsets, and the epoch of who told it.
+#[derive(Clone, Copy)]
+struct Listed {
+    offset: u64,
+    leader_epoch: Option<u32>,
+}
+
+/// librdkafka has -1 for an epoch that is not known.
+pub(in crate::log::kafka) fn epoch_of(told: i32) -> Option<u32> {
+    u32::try_from(told).ok()
 }
 
 /// The offset that a leader told. When one leader of several did not answer, librdkafka gives its partitions no error and

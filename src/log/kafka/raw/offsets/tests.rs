@@ -29,10 +29,11 @@ fn a_partition_whose_leader_is_gone_has_no_offsets() {
         .create()
         .expect("a client");
     let held = ask(&client).held;
-    assert_eq!((held[&0], held[&1]), (Ok((0, 0)), Ok((0, 0))), "both leaders are there");
+    let empty = |held: &super::Held| (held.first, held.next) == (0, 0);
+    assert!(held.values().all(|held| held.as_ref().is_ok_and(empty)), "both leaders are there: {held:?}");
 
     brokers.broker_down(2).expect("one broker less");
     let held = ask(&client).held;
-    assert_eq!(held[&0], Ok((0, 0)), "its leader is there");
+    assert!(held[&0].as_ref().is_ok_and(empty), "its leader is there");
     assert_eq!(held[&1], Err(RDKafkaErrorCode::OperationTimedOut), "its leader is not");
 }
