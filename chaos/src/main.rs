@@ -104,7 +104,10 @@ fn perform(task: Task) -> Result<bool> {
             let few = args.scenario.grows_servers();
             on_servers(is_cluster.then_some(few), |cluster| run::run(args, cluster))
         }
-        Task::Soak(args) => on_servers(Some(false), |cluster| soak::run(args, cluster)),
+        Task::Soak(args) => {
+            let soak = soak::Soak::ready(args)?;
+            on_servers(Some(false), |cluster| soak.run(cluster))
+        }
     }
 }
 

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::ValueEnum as _;
@@ -202,8 +202,7 @@ pub(crate) async fn run(args: Args, cluster: Option<Arc<Cluster>>) -> Result<boo
     let site = Site::make(site::Options { kafka, cassandra, dir, spread, copies, log }).await?;
     let known_ms = args.scenario.known_ms();
     let (seed, plant) = (args.seed, args.setting.plant);
-    let mistakes = plant.as_deref().into_iter().chain(args.empty.then_some("an-empty-node"));
-    let commit = mistakes.fold(commit(), |commit, mistake| format!("{commit}-with-{mistake}"));
+    let commit = commit(plant.as_deref().into_iter().chain(args.empty.then_some("an-empty-node")));
     let digest = machine::digest(&program)?;
     let options = stage::Options { program, digest, next, seed, commit, rate, known_ms, clocks, plant };
     report::begin(&site.options.dir, args.scenario, &options)?;
@@ -334,8 +333,16 @@ async fn asked_to_end() {
     }
 }
 
-/// The commit of this checkout, with a mark when files differ from it.
-pub(crate) fn commit() -> String {
+/// The commit of this checkout, with a mark for each mistake that is made on purpose.
+pub(crate) fn commit<'a>(mistakes: impl IntoIterator<Item = &'a str>) -> String {
+    // What is changed while a soak goes on is in none of its parts.
+    static AT_FIRST: OnceLock<String> = OnceLock::new();
+    let at_first = AT_FIRST.get_or_init(checked_out).clone();
+    mistakes.into_iter().fold(at_first, |commit, mistake| format!("{commit}-with-{mistake}"))
+}
+
+/// The commit that is checked out, with a mark when files differ from it.
+fn checked_out() -> String {
     let git = |arguments: &[&str]| -> Option<String> {
         let output = std::process::Command::new("git")
             .current_dir(crate::servers::workspace())

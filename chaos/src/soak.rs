@@ -11,9 +11,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock;
 use crate::cluster::{self, Cluster};
+use crate::machine;
 use crate::plan::Scenario;
 use crate::run::{self, Setting, Topology};
 use crate::say;
+use crate::site;
 
 /// How long faults go on in a part.
 const PART_MINUTES: u32 = 10;
@@ -59,7 +61,11 @@ struct Part {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Came {
     seed: u64,
+    /// Of the harness.
     commit: String,
+    /// Of the program.
+    #[serde(default = "unknown")]
+    digest: String,
     started_at: String,
     ended_at: String,
     faults: u64,
@@ -69,65 +75,117 @@ struct Came {
     clean: bool,
 }
 
-/// Runs the parts that are left; true when all of them, those before this program too, are clean.
-pub(crate) async fn run(args: Args, cluster: Option<Arc<Cluster>>) -> Result<bool> {
-    let out = args.out.unwrap_or_else(|| PathBuf::from(format!("target/chaos/soak-{}", args.seed)));
-    std::fs::create_dir_all(&out).with_context(|| format!("{}", out.display()))?;
-    let ledger = out.join(LEDGER);
-    ensure!(
-        args.resume || !ledger.exists(),
-        "{} tells of a soak: --resume goes on with it, another --out begins one",
-        ledger.display()
-    );
-    let mut parts = read(&ledger)?;
-    for part in &parts {
+/// Lines of before there was a digest in them.
+fn unknown() -> String {
+    "unknown".to_owned()
+}
+
+/// What parts are run with.
+#[derive(Clone, Debug)]
+struct Build {
+    commit: String,
+    digest: String,
+}
+
+/// A soak that may begin, or go on.
+#[derive(Debug)]
+pub(crate) struct Soak {
+    args: Args,
+    /// The folder of its parts.
+    out: PathBuf,
+    build: Build,
+    /// Those that have ended.
+    parts: Vec<Part>,
+}
+
+impl Soak {
+    /// Looks at what is there, before any server is started: parts are of one soak, and run with one build.
+    pub(crate) fn ready(mut args: Args) -> Result<Soak> {
+        let seed = args.seed;
+        let out = args.out.take().unwrap_or_else(|| PathBuf::from(format!("target/chaos/soak-{seed}")));
+        std::fs::create_dir_all(&out).with_context(|| format!("{}", out.display()))?;
+        let ledger = out.join(LEDGER);
         ensure!(
-            part.came.seed == args.seed + u64::from(part.number),
-            "part {} in {} has the seed {}, of a soak with another seed than {}",
-            part.number,
-            ledger.display(),
-            part.came.seed,
-            args.seed
+            args.resume || !ledger.exists(),
+            "{} tells of a soak: --resume goes on with it, another --out begins one",
+            ledger.display()
         );
-        ensure!(
-            part.minutes == minutes_of(part.number, args.minutes) && part.timed != args.setting.untimed,
-            "part {} in {} had {} minutes, {}: resume with the --minutes and --untimed that it was begun with",
-            part.number,
-            ledger.display(),
-            part.minutes,
-            if part.timed { "judged with figures" } else { "without figures" }
-        );
+        let parts = read(&ledger)?;
+        let program = site::program(args.setting.dueline.as_deref(), args.setting.plant.is_some())?;
+        let commit = run::commit(args.setting.plant.as_deref());
+        let build = Build { commit, digest: machine::digest(&program)? };
+        // No part builds another one, whatever becomes of the checkout meanwhile.
+        args.setting.dueline = Some(program);
+        for part in &parts {
+            part.fits(&args, &build).with_context(|| format!("{}", ledger.display()))?;
+        }
+        Ok(Soak { args, out, build, parts })
     }
-    let wanted = args.minutes.div_ceil(PART_MINUTES);
-    for number in left(&parts, wanted) {
-        say::line(format_args!("part {} of {wanted}", number + 1));
-        let dir = out.join(format!("part-{number}"));
-        let minutes = minutes_of(number, args.minutes);
-        let seed = args.seed + u64::from(number);
+
+    /// Runs the parts that are left; true when all of them, those before this program too, are clean.
+    pub(crate) async fn run(mut self, cluster: Option<Arc<Cluster>>) -> Result<bool> {
+        let wanted = self.args.minutes.div_ceil(PART_MINUTES);
+        for number in left(&self.parts, wanted) {
+            say::line(format_args!("part {} of {wanted}", number + 1));
+            let part = self.run_part(number, cluster.clone()).await?;
+            append(&self.out.join(LEDGER), &part)?;
+            self.parts.push(part);
+        }
+        say::data(table(&self.parts))?;
+        let faults: u64 = self.parts.iter().map(|part| part.came.faults).sum();
+        let least = faults_wanted(self.args.minutes);
+        if faults < least {
+            say::data(format_args!(
+                "NOT ENOUGH: {faults} faults, {least} are wanted in {} minutes",
+                self.args.minutes
+            ))?;
+        }
+        Ok(faults >= least && self.parts.iter().all(|part| part.came.clean))
+    }
+
+    async fn run_part(&self, number: u32, cluster: Option<Arc<Cluster>>) -> Result<Part> {
+        let setting = &self.args.setting;
+        let dir = self.out.join(format!("part-{number}"));
+        let minutes = minutes_of(number, self.args.minutes);
+        let seed = self.args.seed + u64::from(number);
         ensure!(cluster::made_whole(), "the cluster could not be made whole before part {}", number + 1);
-        let came = match run::run(part(seed, minutes, &dir, &args.setting), cluster.clone()).await {
+        let came = match run::run(part(seed, minutes, &dir, setting), cluster).await {
             Ok(_) => read_result(&dir.join("result.json"))?,
             Err(error) if error.is::<run::Interrupted>() => {
                 return Err(error)
                     .with_context(|| format!("part {} did not end; --resume goes on with it", number + 1));
             }
             // What could not even be judged is no reason to forget it.
-            Err(error) => Came::broken(seed, &error),
+            Err(error) => Came::broken(seed, &self.build, &error),
         };
-        let part = Part { number, minutes, timed: !args.setting.untimed, came };
-        append(&ledger, &part)?;
-        parts.push(part);
+        Ok(Part { number, minutes, timed: !setting.untimed, came })
     }
-    say::data(table(&parts))?;
-    let faults: u64 = parts.iter().map(|part| part.came.faults).sum();
-    let least = faults_wanted(args.minutes);
-    if faults < least {
-        say::data(format_args!(
-            "NOT ENOUGH: {faults} faults, {least} are wanted in {} minutes",
-            args.minutes
-        ))?;
+}
+
+impl Part {
+    /// Whether it is of the soak that is to go on.
+    fn fits(&self, args: &Args, build: &Build) -> Result<()> {
+        let Part { number, minutes, timed, came } = self;
+        let shown = number + 1;
+        ensure!(
+            came.seed == args.seed + u64::from(*number),
+            "part {shown} has the seed {}, of a soak with another seed than {}",
+            came.seed,
+            args.seed
+        );
+        ensure!(
+            *minutes == minutes_of(*number, args.minutes) && *timed != args.setting.untimed,
+            "part {shown} had {minutes} minutes, {}: resume with the --minutes and --untimed it began with",
+            if *timed { "judged with figures" } else { "without figures" }
+        );
+        let differs = came.differs(build);
+        ensure!(
+            differs.is_empty(),
+            "part {shown} was run with another build: {}. Run that build, or begin anew with another --out",
+            differs.join("; ")
+        );
+        Ok(())
     }
-    Ok(faults >= least && parts.iter().all(|part| part.came.clean))
 }
 
 fn faults_wanted(minutes: u32) -> u64 {
@@ -145,13 +203,24 @@ fn read_result(result: &Path) -> Result<Came> {
 }
 
 impl Came {
+    /// In what it was run with something else than this.
+    fn differs(&self, build: &Build) -> Vec<String> {
+        let both = [
+            ("the commit of chaos", &self.commit, &build.commit),
+            ("the SHA-256 of dueline", &self.digest, &build.digest),
+        ];
+        let others = both.into_iter().filter(|(_, then, now)| then != now);
+        others.map(|(what, then, now)| format!("{what} was {then} and is {now}")).collect()
+    }
+
     /// A part that ended without a verdict.
-    fn broken(seed: u64, error: &anyhow::Error) -> Came {
+    fn broken(seed: u64, build: &Build, error: &anyhow::Error) -> Came {
         say::line(format_args!("the part broke: {error:#}"));
         let now = clock::rfc3339(clock::wall_ms());
         Came {
             seed,
-            commit: run::commit(),
+            commit: build.commit.clone(),
+            digest: build.digest.clone(),
             started_at: now.clone(),
             ended_at: now,
             faults: 0,
@@ -245,6 +314,7 @@ mod tests {
         let came = Came {
             seed: u64::from(number) + 7,
             commit: "abc".to_owned(),
+            digest: "12ab".to_owned(),
             started_at: String::new(),
             ended_at: String::new(),
             faults: 20,
@@ -266,6 +336,28 @@ mod tests {
         let read = read(&ledger).expect("lines");
         assert_eq!(read, parts);
         assert_eq!(left(&read, 4), [1, 3]);
+    }
+
+    #[test]
+    fn a_soak_does_not_go_on_with_parts_of_another_build() {
+        let setting = Setting { dueline: None, rate: None, plant: None, log: String::new(), untimed: false };
+        let args = Args { seed: 7, minutes: 30, out: None, resume: true, setting };
+        let fits = |part: &Part, commit: &str, digest: &str| {
+            let build = Build { commit: commit.to_owned(), digest: digest.to_owned() };
+            part.fits(&args, &build).map_err(|error| error.to_string())
+        };
+        let part = ended(1, true);
+        assert_eq!(fits(&part, "abc", "12ab"), Ok(()));
+        let said = fits(&part, "def", "12ab").expect_err("another commit");
+        assert!(said.contains("the commit of chaos was abc and is def. Run that build"), "{said}");
+        let said = fits(&part, "abc", "34cd").expect_err("another program");
+        assert!(said.contains("part 2 was run with another build: the SHA-256 of"), "{said}");
+        assert!(said.contains("dueline was 12ab and is 34cd"), "{said}");
+        let mut line = serde_json::to_value(&part).expect("a line");
+        line.as_object_mut().expect("an object").remove("digest");
+        let part: Part = serde_json::from_value(line).expect("a line of before");
+        let said = fits(&part, "def", "12ab").expect_err("nobody knows with what");
+        assert!(said.contains("was abc and is def; the SHA-256 of dueline was unknown"), "{said}");
     }
 
     #[test]
