@@ -1,11 +1,12 @@
-//! The data centres of `cargo xtask cluster`: made for a run unless they are there, and told what to lose.
+//! The data centres of `cargo xtask cluster`: made for a run unless they are there, and told what to lose. What this program
+//! made ends with its value.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::network::Inside;
 use crate::say;
@@ -33,7 +34,7 @@ pub(crate) struct Cluster {
     /// The network outside of all data centres.
     pub(crate) home: PathBuf,
     networks: BTreeMap<String, PathBuf>,
-    /// It was not there before.
+    /// It was not there before, or had ended.
     started: bool,
 }
 
@@ -42,28 +43,38 @@ pub(crate) struct Cluster {
 pub(crate) struct Insides(BTreeMap<String, Inside>);
 
 impl Cluster {
-    /// Makes it where it is not there. Takes a minute. With `few` it is made with the first servers of each data centre alone, and
-    /// may not be there.
+    /// Makes it where it is not there, and has one that is there be whole. Takes a minute. With `few` it is made with the first servers
+    /// of each data centre alone, and may not be there.
     pub(crate) fn up(few: bool) -> Result<Cluster> {
-        // A line for each server, whether it answers or not; nothing when there is no cluster.
-        let was_up = !run(&["status"], Stdio::null())?.stdout.is_empty();
-        ensure!(!few || !was_up, "there is a cluster that has grown: `cargo xtask cluster down` first");
+        let found = Found::look()?;
+        ensure!(!few || !found.runs, "there is a cluster that has grown: `cargo xtask cluster down` first");
+        if found.runs {
+            // First: what is frozen or cut off would be waited for in vain.
+            found.mend()?;
+        }
         let up = run(if few { &["up", "--few"] } else { &["up"] }, Stdio::inherit())?;
+        let made = Cluster::made(&up, !found.runs);
+        // What says why it failed has left nothing; what was broken off has.
+        let is_left = !found.runs && (up.status.success() || up.status.code().is_none());
+        if made.is_err() && is_left {
+            end();
+        }
+        made
+    }
+
+    fn made(up: &Output, started: bool) -> Result<Cluster> {
         ensure!(up.status.success(), "`cargo xtask cluster up` failed; its messages are above");
-        ensure!(!was_up || made_whole(), "the cluster that runs could not be made whole: {STATUS}");
         let said = String::from_utf8_lossy(&up.stdout).into_owned();
         let value = |name: &str| -> Result<String> {
             let found = said.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
             Ok(found.with_context(|| format!("`cargo xtask cluster up` did not say {name}"))?.to_owned())
         };
         let network = |place: &str| value(&format!("NET_{}", place.to_uppercase())).map(PathBuf::from);
-        Ok(Cluster {
-            kafka: value("KAFKA")?,
-            cassandra: value("CASSANDRA")?,
-            home: network("home")?,
-            networks: DCS.iter().map(|dc| Ok(((*dc).to_owned(), network(dc)?))).collect::<Result<_>>()?,
-            started: !was_up,
-        })
+        let (kafka, cassandra, home) = (value("KAFKA")?, value("CASSANDRA")?, network("home")?);
+        let networks: Result<BTreeMap<String, PathBuf>> =
+            DCS.iter().map(|dc| Ok(((*dc).to_owned(), network(dc)?))).collect();
+        let networks = networks?;
+        Ok(Cluster { kafka, cassandra, home, networks, started })
     }
 
     /// Goes into each data centre, and listens there for handlers.
@@ -77,19 +88,67 @@ impl Cluster {
         }
         Ok((insides, listeners))
     }
+}
 
+impl Drop for Cluster {
     /// Ends it when this program made it; else mends what a run that was broken off may have left: frozen servers, dead ones,
     /// cuts.
-    pub(crate) fn end(&self) {
+    fn drop(&mut self) {
         if self.started {
-            if !done(&["down"]) {
-                say::line(format_args!("the cluster that was started may still run: {STATUS}"));
-            }
-            return;
-        }
-        if !made_whole() {
+            end();
+        } else if !made_whole() {
             say::line(format_args!("the cluster may not be whole: {STATUS}"));
         }
+    }
+}
+
+fn end() {
+    if !done(&["down"]) {
+        say::line(format_args!("the cluster that was started may still run: {STATUS}"));
+    }
+}
+
+/// What there is before a run.
+#[derive(Debug, PartialEq, Eq)]
+struct Found {
+    /// What carries the packets runs. Without it nothing is left of a cluster but its data, and `up` makes it anew.
+    runs: bool,
+    /// Servers that do not answer.
+    silent: Vec<String>,
+}
+
+impl Found {
+    fn look() -> Result<Found> {
+        let status = run(&["status"], Stdio::null())?;
+        // Without its answer a cluster of somebody else's would be taken for one that this program made, and ended.
+        ensure!(status.status.code().is_some(), "{STATUS} was broken off");
+        Ok(Found::read(&String::from_utf8_lossy(&status.stdout)))
+    }
+
+    fn read(said: &str) -> Found {
+        let is_silent = |name: &str| of(said, name).is_some_and(|rest| !rest.ends_with(" answers"));
+        let silent = BROKERS.iter().chain(&NODES).filter(|name| is_silent(name));
+        let silent = silent.map(|name| (*name).to_owned()).collect();
+        Found { runs: of(said, "router") == Some("runs"), silent }
+    }
+
+    /// Has a cluster that runs be whole.
+    fn mend(&self) -> Result<()> {
+        if !self.silent.is_empty() {
+            let silent = self.silent.join(", ");
+            say::line(format_args!("the cluster runs without an answer of {silent}: brought back first"));
+        }
+        if !made_whole() {
+            let silent = match &Found::look()?.silent[..] {
+                [] => "though all servers answer".to_owned(),
+                silent => format!("without an answer of {}", silent.join(", ")),
+            };
+            bail!(
+                "the cluster that runs could not be made whole, {silent}; the messages above say why. \
+                 `cargo xtask cluster down` removes it with its data, and the next run makes it anew"
+            );
+        }
+        Ok(())
     }
 }
 
@@ -229,6 +288,23 @@ mod tests {
             ["dc1", "dc2", "dc2", "dc3"]
         );
         assert!(spot("i-10").is_err() && spot("i-0").is_err() && spot("i").is_err());
+    }
+
+    #[test]
+    fn a_cluster_that_died_does_not_run_and_one_that_runs_names_who_is_silent() {
+        let found = |runs: bool, silent: &[&str]| {
+            let silent = silent.iter().map(|name| (*name).to_owned()).collect();
+            Found { runs, silent }
+        };
+        let whole = "router runs\nkafka-1 10.77.1.1:9092 answers\ndc1 -> dc2: 7.5 ms, up to 0.375 ms more\n";
+        assert_eq!(Found::read(whole), found(true, &[]));
+        let frozen = "cassandra-5 10.77.3.11:9042 runs and does not answer\n";
+        let dead = "kafka-2 10.77.1.2:9092 does not run\n";
+        let said = format!("{whole}{frozen}{dead}");
+        assert_eq!(Found::read(&said), found(true, &["kafka-2", "cassandra-5"]));
+        let died = "router has ended\nkafka-2 10.77.1.2:9092 does not run\n";
+        assert_eq!(Found::read(died), found(false, &["kafka-2"]));
+        assert_eq!(Found::read(""), found(false, &[]));
     }
 
     #[test]

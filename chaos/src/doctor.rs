@@ -7,7 +7,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -15,6 +14,7 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use crate::cluster::Cluster;
+use crate::ending::Ending;
 use crate::{network, say, site};
 
 mod cases;
@@ -87,12 +87,12 @@ impl Said {
 /// Makes the cluster, runs all cases, and prints the table.
 pub(crate) fn run(args: &Args) -> Result<bool> {
     let program = site::program(args.dueline.as_deref(), false)?;
-    let cluster = Arc::new(Cluster::up(false)?);
+    let ending = Ending::listen()?;
+    // It ends last, however this ends.
+    let cluster = Cluster::up(false)?;
     network::entered(cluster.home.clone())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("a runtime")?;
-    let ran = runtime.block_on(run_cases(args, program, &cluster));
-    cluster.end();
-    ran
+    runtime.block_on(ending.unless(run_cases(args, program, &cluster)))
 }
 
 async fn run_cases(args: &Args, program: PathBuf, cluster: &Cluster) -> Result<bool> {

@@ -10,6 +10,9 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand, ValueEnum as _};
 
+use cluster::Cluster;
+use ending::Ending;
+
 mod act;
 mod bounds;
 mod check;
@@ -17,6 +20,7 @@ mod clock;
 mod cluster;
 mod course;
 mod doctor;
+mod ending;
 mod enter;
 mod event;
 mod instance;
@@ -102,11 +106,11 @@ fn perform(task: Task) -> Result<bool> {
         Task::Run(args) => {
             let is_cluster = args.servers == run::Topology::Cluster;
             let few = args.scenario.grows_servers();
-            on_servers(is_cluster.then_some(few), |cluster| run::run(args, cluster))
+            on_servers(is_cluster.then_some(few), |cluster, ending| run::run(args, cluster, ending))
         }
         Task::Soak(args) => {
             let soak = soak::Soak::ready(args)?;
-            on_servers(Some(false), |cluster| soak.run(cluster))
+            on_servers(Some(false), |cluster, ending| soak.run(cluster, ending))
         }
     }
 }
@@ -114,18 +118,16 @@ fn perform(task: Task) -> Result<bool> {
 /// In three data centres, with few servers or all, or on this machine.
 fn on_servers<F: Future<Output = Result<bool>>>(
     few: Option<bool>,
-    run: impl FnOnce(Option<Arc<cluster::Cluster>>) -> F,
+    run: impl FnOnce(Option<Arc<Cluster>>, Ending) -> F,
 ) -> Result<bool> {
-    let cluster = few.map(|few| cluster::Cluster::up(few).map(Arc::new)).transpose()?;
+    let ending = Ending::listen()?;
+    // It ends last, however this ends.
+    let cluster = few.map(|few| Cluster::up(few).map(Arc::new)).transpose()?;
     if let Some(cluster) = &cluster {
         // All threads that this one starts are there too, and so is everything they connect to.
         network::entered(cluster.home.clone())?;
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("a runtime")?;
     // Polled by this thread, which instances end with.
-    let ran = runtime.context("a runtime").and_then(|runtime| runtime.block_on(run(cluster.clone())));
-    if let Some(cluster) = cluster {
-        cluster.end();
-    }
-    ran
+    runtime.block_on(run(cluster.clone(), ending))
 }

@@ -14,12 +14,12 @@ use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::ValueEnum as _;
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::act;
 use crate::clock::{self, sleep_ms, wall_ms};
 use crate::cluster::Cluster;
 use crate::course::Course;
+use crate::ending::Ending;
 use crate::machine;
 use crate::network;
 use crate::plan::{Plan, Scenario, Wanted};
@@ -135,7 +135,8 @@ impl Args {
 }
 
 /// Runs a scenario; true when everything that is checked holds. A cluster is one whose outer network this thread is in.
-pub(crate) async fn run(args: Args, cluster: Option<Arc<Cluster>>) -> Result<bool> {
+pub(crate) async fn run(args: Args, cluster: Option<Arc<Cluster>>, ending: Ending) -> Result<bool> {
+    ending.check()?;
     args.fits()?;
     if args.scenario.cuts()
         && let Err(why) = network::possible()
@@ -207,10 +208,7 @@ pub(crate) async fn run(args: Args, cluster: Option<Arc<Cluster>>) -> Result<boo
     let options = stage::Options { program, digest, next, seed, commit, rate, known_ms, clocks, plant };
     report::begin(&site.options.dir, args.scenario, &options)?;
     let play = Play { scenario: args.scenario, plan, ledger, done, timed: !args.setting.untimed };
-    let reported = tokio::select! {
-        reported = play.perform(Stage::new(&site, options, ground, handlers)?) => reported,
-        () = asked_to_end() => Err(Interrupted.into()),
-    };
+    let reported = ending.unless(play.perform(Stage::new(&site, options, ground, handlers)?)).await;
     site.clear().await;
     tokio::task::spawn_blocking(move || drop(servers)).await?;
     reported?.tell()
@@ -269,18 +267,6 @@ impl Play {
     }
 }
 
-/// Somebody asked this program to end.
-#[derive(Debug)]
-pub(crate) struct Interrupted;
-
-impl std::fmt::Display for Interrupted {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("interrupted")
-    }
-}
-
-impl std::error::Error for Interrupted {}
-
 /// Lets the load run alone.
 async fn calm(stage: &Stage<'_>, from: i64) {
     let (least_ms, most_ms) = CALM_MS;
@@ -314,22 +300,6 @@ async fn finish(stage: &mut Stage<'_>) {
     sleep_ms(AFTERWARDS_MS).await;
     if let Err(error) = stage.until_all_run().await {
         stage.wrong(format!("at the end: {error}"));
-    }
-}
-
-async fn asked_to_end() {
-    let waits = [SignalKind::interrupt(), SignalKind::terminate()].map(|kind| async move {
-        match signal(kind) {
-            Ok(mut signals) => {
-                signals.recv().await;
-            }
-            Err(_) => std::future::pending().await,
-        }
-    });
-    let [interrupt, terminate] = waits;
-    tokio::select! {
-        () = interrupt => {}
-        () = terminate => {}
     }
 }
 

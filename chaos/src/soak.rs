@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock;
 use crate::cluster::{self, Cluster};
+use crate::ending::{Ending, Interrupted};
 use crate::machine;
 use crate::plan::Scenario;
 use crate::run::{self, Setting, Topology};
@@ -123,11 +124,11 @@ impl Soak {
     }
 
     /// Runs the parts that are left; true when all of them, those before this program too, are clean.
-    pub(crate) async fn run(mut self, cluster: Option<Arc<Cluster>>) -> Result<bool> {
+    pub(crate) async fn run(mut self, cluster: Option<Arc<Cluster>>, ending: Ending) -> Result<bool> {
         let wanted = self.args.minutes.div_ceil(PART_MINUTES);
         for number in left(&self.parts, wanted) {
             say::line(format_args!("part {} of {wanted}", number + 1));
-            let part = self.run_part(number, cluster.clone()).await?;
+            let part = self.run_part(number, cluster.clone(), ending.clone()).await?;
             append(&self.out.join(LEDGER), &part)?;
             self.parts.push(part);
         }
@@ -143,15 +144,15 @@ impl Soak {
         Ok(faults >= least && self.parts.iter().all(|part| part.came.clean))
     }
 
-    async fn run_part(&self, number: u32, cluster: Option<Arc<Cluster>>) -> Result<Part> {
+    async fn run_part(&self, number: u32, cluster: Option<Arc<Cluster>>, ending: Ending) -> Result<Part> {
         let setting = &self.args.setting;
         let dir = self.out.join(format!("part-{number}"));
         let minutes = minutes_of(number, self.args.minutes);
         let seed = self.args.seed + u64::from(number);
         ensure!(cluster::made_whole(), "the cluster could not be made whole before part {}", number + 1);
-        let came = match run::run(part(seed, minutes, &dir, setting), cluster).await {
+        let came = match run::run(part(seed, minutes, &dir, setting), cluster, ending).await {
             Ok(_) => read_result(&dir.join("result.json"))?,
-            Err(error) if error.is::<run::Interrupted>() => {
+            Err(error) if error.is::<Interrupted>() => {
                 return Err(error)
                     .with_context(|| format!("part {} did not end; --resume goes on with it", number + 1));
             }

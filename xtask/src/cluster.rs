@@ -376,6 +376,7 @@ fn status(cluster: &Cluster) -> Result<ExitCode> {
         return Ok(ExitCode::FAILURE);
     };
     let mut all = state.router_runs();
+    say::data(if all { "router runs" } else { "router has ended" })?;
     for name in state.names() {
         let answers = servers::answers(cluster, &state, &name);
         let runs = state.running(&name);

@@ -110,7 +110,7 @@ pub(super) fn start(
     }
     let mut left: Vec<&String> = names.iter().collect();
     let takes = absent.iter().any(|name| takes_rows(cluster, state, name));
-    wait_for("all servers answer", if takes { TAKEN_WAIT_MAX } else { READY_WAIT_MAX }, || {
+    let waited = wait_for("all servers answer", if takes { TAKEN_WAIT_MAX } else { READY_WAIT_MAX }, || {
         left.retain(|name| {
             let is_there = answers(cluster, state, name);
             if is_there {
@@ -119,6 +119,10 @@ pub(super) fn start(
             !is_there
         });
         left.is_empty() || left.iter().any(|name| state.running(name).is_none())
+    });
+    waited.with_context(|| {
+        let left: Vec<&str> = left.iter().map(|name| name.as_str()).collect();
+        format!("no answer of {}; see {}", left.join(", "), cluster.join("NAME/server.log").display())
     })?;
     match left.first() {
         None => names.iter().try_for_each(|name| disk::started(cluster, name)),
