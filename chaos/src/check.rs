@@ -10,19 +10,19 @@ use dueline::testing::history::History;
 use serde::Deserialize;
 
 use crate::journal;
-use crate::report::{BEGUN, RESULT, slack, tell_judged, unjudged};
+use crate::report::{BEGUN, RESULT, tell_judged, unjudged};
 use crate::say;
 
 /// Judges histories that were written before; true when they are clean.
-/// `known_ms` is for looking closer: how long after its acknowledgement a record is taken as known to its owner; unless it is given,
-/// the longest of the runs whose results lie beside the histories.
+/// `known_ms` is for looking closer: how long after its acknowledgement a record is taken as known to its owner, near a fault or not;
+/// unless it is given, the longest of the runs whose results lie beside the histories.
 pub(crate) fn files(files: &[PathBuf], known_ms: Option<i64>) -> Result<bool> {
     let mut history = History::default();
     for path in files {
         journal::read(path, &mut history)?;
     }
     let known = |path: &PathBuf| [RESULT, BEGUN].iter().find_map(|name| known_in(&path.with_file_name(name)));
-    let of_runs = || files.iter().filter_map(known).max();
+    let runs: Vec<Known> = files.iter().filter_map(known).collect();
     history.called = journal::settled(history.called);
     // A whole run says of each shard how it came to rest.
     let broken_off = history.rested.is_empty();
@@ -30,8 +30,8 @@ pub(crate) fn files(files: &[PathBuf], known_ms: Option<i64>) -> Result<bool> {
         // Those of a whole run are in the order in which they were sent; these in that of their acknowledgements.
         history.asked.sort_by_key(|asked| (asked.shard, asked.offset));
     }
-    let known_ms = known_ms.or_else(of_runs).unwrap_or(Slack::default().known_ms);
-    let mut judged = checker::check(&history, &slack(known_ms));
+    let slack = slack(known_ms, &runs, broken_off);
+    let mut judged = checker::check(&history, &slack);
     if broken_off {
         judged.wrongs.retain(|wrong| wrong.rule != Rule::NothingLost);
         say::data("the run was broken off: what had still to run is not judged")?;
@@ -43,16 +43,56 @@ pub(crate) fn files(files: &[PathBuf], known_ms: Option<i64>) -> Result<bool> {
         (0, rules) => format!("NOT CLEAN: nothing to judge by: {}", rules.join(", ")),
         (wrongs, _) => format!("NOT CLEAN: {wrongs} violations"),
     };
-    say::data(format_args!("{verdict}, records taken as known after {known_ms} ms"))?;
+    let Slack { known_ms, known_near_ms, .. } = slack;
+    say::data(format_args!(
+        "{verdict}, records taken as known after {known_ms} ms, near a fault after {known_near_ms} ms"
+    ))?;
     Ok(wrongs == 0 && unjudged.is_empty())
 }
 
-/// What a run took, as it says at its beginning and its end.
-fn known_in(result: &Path) -> Option<i64> {
-    #[derive(Deserialize)]
-    struct Known {
-        known_ms: i64,
-    }
+/// What a run took.
+#[derive(Clone, Copy, Debug, Deserialize)]
+struct Known {
+    known_ms: i64,
+    /// Runs of before there was one took the other everywhere.
+    known_near_ms: Option<i64>,
+}
+
+/// As it says at its beginning and its end.
+fn known_in(result: &Path) -> Option<Known> {
     let file = File::open(result).ok()?;
-    serde_json::from_reader(BufReader::new(file)).ok().map(|known: Known| known.known_ms)
+    serde_json::from_reader(BufReader::new(file)).ok()
+}
+
+/// What to judge by. Of a run that was broken off no line tells of the fault that was there then: all counts as near one.
+fn slack(given: Option<i64>, runs: &[Known], broken_off: bool) -> Slack {
+    let usual = Slack::default();
+    let longest = |of: fn(&Known) -> i64| runs.iter().map(of).max();
+    let near = longest(|run| run.known_near_ms.unwrap_or(run.known_ms)).unwrap_or(usual.known_near_ms);
+    let elsewhere = if broken_off { near } else { longest(|run| run.known_ms).unwrap_or(usual.known_ms) };
+    let (known_ms, known_near_ms) = given.map_or((elsewhere, near), |given| (given, given));
+    Slack { known_ms, known_near_ms, ..usual }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_the_longest_of_the_runs_or_the_one_that_is_given() {
+        let run = |text: &str| serde_json::from_str::<Known>(text).expect("a result");
+        let two = run(r#"{"known_ms": 5000, "known_near_ms": 15000, "seed": 1}"#);
+        let three = run(r#"{"known_ms": 5000, "known_near_ms": 30000}"#);
+        let before = run(r#"{"known_ms": 9000}"#);
+        let lengths = |given, runs: &[Known], broken_off| {
+            let slack = slack(given, runs, broken_off);
+            (slack.known_ms, slack.known_near_ms)
+        };
+        assert_eq!(lengths(None, &[two, three], false), (5_000, 30_000));
+        assert_eq!(lengths(None, &[before], false), (9_000, 9_000), "one for all, as it was judged then");
+        assert_eq!(lengths(None, &[two], true), (15_000, 15_000), "nobody knows of the last fault");
+        assert_eq!(lengths(None, &[], false), (5_000, 5_000));
+        assert_eq!(lengths(Some(7_000), &[two], false), (7_000, 7_000));
+        assert_eq!(lengths(Some(7_000), &[two], true), (7_000, 7_000));
+    }
 }

@@ -39,7 +39,7 @@ pub(crate) struct Load {
 
 impl Load {
     /// Sends `rate` events a second.
-    /// After `known_ms` an event counts as known.
+    /// After `known_ms` an event counts as known, wherever it is.
     pub(crate) fn start(producer: Producer, seed: u64, rate: u32, known_ms: i64) -> Load {
         let (stop, paused): (Arc<AtomicBool>, Arc<AtomicBool>) = Default::default();
         let (stopped, pauses) = (stop.clone(), paused.clone());

@@ -68,7 +68,8 @@ enum Task {
         /// Files named history.jsonl; of a run that was killed, asked.jsonl, called.jsonl and faults.jsonl
         #[arg(required = true)]
         files: Vec<PathBuf>,
-        /// Take a record as known to its owner so many milliseconds after its acknowledgement [default: 5000]
+        /// Take each record as known to its owner so many milliseconds after its acknowledgement, near a fault or not
+        /// [default: as the run did, or 5000]
         #[arg(long)]
         known_ms: Option<i64>,
     },

@@ -72,6 +72,8 @@ struct Summary {
     session_ms: i64,
     lease_ms: i64,
     known_ms: i64,
+    /// Near a fault.
+    known_near_ms: i64,
     plan: Plan,
     events: usize,
     calls: usize,
@@ -120,7 +122,8 @@ impl Report {
         let history = stage.history();
         write_history(&dir.join(HISTORY), &history)?;
         write_lines(&dir.join("shards.jsonl"), &stage.watch.changes())?;
-        let judged = checker::check(&history, &slack(scenario.known_ms()));
+        let slack = Slack { known_near_ms: scenario.known_near_ms(), ..Slack::default() };
+        let judged = checker::check(&history, &slack);
         write_stories(&dir, &history, &judged)?;
         let takeovers = match scenario {
             Scenario::Kill => Distribution::of(&takeover::read(ledger)?),
@@ -153,7 +156,8 @@ impl Report {
             servers: if stage.site.options.spread { "cluster" } else { "single" },
             session_ms: 6_000,
             lease_ms: 6_000,
-            known_ms: scenario.known_ms(),
+            known_ms: slack.known_ms,
+            known_near_ms: slack.known_near_ms,
             plan: plan.clone(),
             events: stage.producer.sent.count(),
             calls: history.called.len(),
@@ -230,10 +234,11 @@ pub(crate) fn begin(dir: &Path, scenario: Scenario, options: &stage::Options) ->
             _ => {}
         }
     }
-    let stage::Options { program, digest, seed, commit, rate, known_ms, .. } = options;
+    let stage::Options { program, digest, seed, commit, rate, known_near_ms, .. } = options;
     let begun = serde_json::json!({
         "scenario": scenario, "seed": seed, "commit": commit, "program": program, "digest": digest,
-        "rate": rate, "known_ms": known_ms, "begun_at": rfc3339(wall_ms()),
+        "rate": rate, "known_ms": Slack::default().known_ms, "known_near_ms": known_near_ms,
+        "begun_at": rfc3339(wall_ms()),
     });
     let path = dir.join(BEGUN);
     std::fs::write(&path, format!("{begun:#}\n")).with_context(|| format!("{}", path.display()))
@@ -247,10 +252,6 @@ pub(crate) fn unjudged(judged: &checker::Report, history: &History) -> Vec<&'sta
     let is_judged = |rule: &Rule| !(BY_RECORDS.contains(rule) || stayed && *rule == Rule::EpochsRise);
     let always = Rule::ALL.into_iter().filter(is_judged);
     always.filter(has_none).map(Rule::word).collect()
-}
-
-pub(crate) fn slack(known_ms: i64) -> Slack {
-    Slack { known_ms, ..Slack::default() }
 }
 
 pub(crate) fn tell_judged(judged: &checker::Report) -> Result<()> {
@@ -355,7 +356,7 @@ mod tests {
     #[test]
     fn a_run_without_calls_is_not_clean() {
         let mut history = History { asked: vec![sample::asked("q", "t", 5)], ..History::default() };
-        let words = |history: &History| unjudged(&checker::check(history, &slack(5_000)), history);
+        let words = |history: &History| unjudged(&checker::check(history, &Slack::default()), history);
         assert!(words(&history).contains(&"no phantom"), "{:?}", words(&history));
         history.called = vec![sample::called("q", "t", 5, (6, 7))];
         let left = words(&history);

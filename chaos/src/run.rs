@@ -201,11 +201,11 @@ pub(crate) async fn run(args: Args, cluster: Option<Arc<Cluster>>, ending: Endin
     };
     let log = args.setting.log;
     let site = Site::make(site::Options { kafka, cassandra, dir, spread, copies, log }).await?;
-    let known_ms = args.scenario.known_ms();
+    let known_near_ms = args.scenario.known_near_ms();
     let (seed, plant) = (args.seed, args.setting.plant);
     let commit = commit(plant.as_deref().into_iter().chain(args.empty.then_some("an-empty-node")));
     let digest = machine::digest(&program)?;
-    let options = stage::Options { program, digest, next, seed, commit, rate, known_ms, clocks, plant };
+    let options = stage::Options { program, digest, next, seed, commit, rate, known_near_ms, clocks, plant };
     report::begin(&site.options.dir, args.scenario, &options)?;
     let play = Play { scenario: args.scenario, plan, ledger, done, timed: !args.setting.untimed };
     let reported = ending.unless(play.perform(Stage::new(&site, options, ground, handlers)?)).await;
@@ -249,7 +249,9 @@ impl Play {
         stage.start_load();
         calm(&stage, wall_ms()).await;
         stage.settled = stage.watch.hand_overs().len();
+        let begun = wall_ms();
         let done = act::all(&mut stage, &self.plan, &self.ledger, self.done).await;
+        let is_broken = done.is_err();
         let cancelled = act::cancel_rare(&mut stage).await;
         for error in [done, cancelled].into_iter().filter_map(Result::err) {
             stage.wrong(format!("the run could not go on: {error:#}"));
@@ -259,6 +261,10 @@ impl Play {
         // Then nobody knows what was asked for: the ledgers are written all the same, for people.
         for error in [stopped, stage.producer.settled().await].into_iter().filter_map(Result::err) {
             stage.wrong(format!("the load did not end well: {error:#}"));
+        }
+        if is_broken {
+            // What it was doing is noted nowhere: a fault is when it is over. All asked for since then is near it.
+            stage.broken_off(begun);
         }
         finish(&mut stage).await;
         let Play { scenario, plan, ledger, timed, .. } = self;

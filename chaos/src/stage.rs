@@ -51,8 +51,8 @@ pub(crate) struct Options {
     pub(crate) commit: String,
     /// Events a second.
     pub(crate) rate: u32,
-    /// So long after its acknowledgement an event counts as known, in milliseconds.
-    pub(crate) known_ms: i64,
+    /// So long after its acknowledgement an event near a fault counts as known, in milliseconds.
+    pub(crate) known_near_ms: i64,
     /// What moves the clocks of instances, where they are moved.
     pub(crate) clocks: Option<PathBuf>,
     /// A mistake planted in instances.
@@ -191,8 +191,8 @@ impl<'a> Stage<'a> {
     }
 
     pub(crate) fn start_load(&mut self) {
-        let Options { seed, rate, known_ms, .. } = self.options;
-        self.load = Some(Load::start(self.producer.clone(), seed, rate, known_ms));
+        let Options { seed, rate, known_near_ms, .. } = self.options;
+        self.load = Some(Load::start(self.producer.clone(), seed, rate, known_near_ms));
     }
 
     /// Has the load send nothing for a while, or go on.

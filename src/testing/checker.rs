@@ -3,7 +3,8 @@
 //!
 //! Each rule is a sort and a sweep. A rule whose ledger nobody wrote checks nothing, and the report says so: a count of
 //! zero is not a proof. Where a ledger of answers is there, what was decided is known; otherwise only what a producer
-//! can be sure of is judged, with time for the owner to have heard of it ([`Slack::known_ms`]).
+//! can be sure of is judged, with time for the owner to have heard of it ([`Slack::known_ms`], and
+//! [`Slack::known_near_ms`] near a fault).
 
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Display, Formatter};
@@ -115,6 +116,8 @@ pub struct Slack {
     pub clocks_ms: i64,
     /// What was acknowledged this long before is known to the owner of its queue.
     pub known_ms: i64,
+    /// The same near a fault: of what was acknowledged from so long before its beginning to so long after its end.
+    pub known_near_ms: i64,
     /// After faults end, a shard is owned and has caught up within this time.
     pub rest_ms: i64,
     /// With no fault about, a task whose turn it is starts within this time.
@@ -130,6 +133,7 @@ impl Default for Slack {
         Slack {
             clocks_ms: 50,
             known_ms: 5_000,
+            known_near_ms: 5_000,
             rest_ms: 60_000,
             delay_ms: 120_000,
             ordered: true,

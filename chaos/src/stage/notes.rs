@@ -27,6 +27,12 @@ impl Stage<'_> {
         self.faults.push(fault);
     }
 
+    /// Notes what a step that could not go on has left, since the last fault, or since then.
+    pub(crate) fn broken_off(&mut self, begun: i64) {
+        let from = self.faults.last().map_or(begun, |last| last.to);
+        self.fault("what could not go on".to_owned(), from);
+    }
+
     /// Notes something that is no fault, at the time it was done.
     pub(crate) fn mark(&mut self, what: String) {
         self.marks.push((what, wall_ms()));

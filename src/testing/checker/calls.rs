@@ -180,7 +180,7 @@ fn is_overlooked(index: &Index<'_>, first: &Called, second: &Called) -> bool {
 /// put that on record.
 fn is_forgotten(index: &Index<'_>, first: &Called) -> bool {
     let Some((ended, End::Succeeded | End::Fatal)) = first.ended else { return false };
-    let on_record = ended + RECORDED_MS.max(index.slack.known_ms);
+    let on_record = ended + RECORDED_MS.max(index.slack.known_near_ms);
     let followed = index.followed_at((first.shard, first.token[1]));
     let in_time = first.version.is_none() && !first.broken_off && ended < first.deadline;
     in_time && followed.is_some_and(|at| on_record < at) && !index.halted_within(first, ended, on_record)

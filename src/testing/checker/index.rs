@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::Slack;
-use crate::testing::history::{Answered, Asked, Asks, Begun, Called, Decided, Finished, History, Owned};
+use crate::testing::history::{Answered, Asked, Asks, Begun, Called, Decided, Fault, Finished, History, Owned};
 
 pub(super) type Key<'a> = (&'a str, &'a str);
 /// Shard and offset.
@@ -94,6 +94,14 @@ impl<'a> Index<'a> {
                 self.by_key.entry((queue, id)).or_default().push((number, line));
             }
         }
+    }
+
+    /// From when the owner of its queue is to know of an event.
+    pub(super) fn known(&self, event: &Asked) -> i64 {
+        let Slack { known_ms, known_near_ms, .. } = *self.slack;
+        let near = event.acked + known_near_ms;
+        let is_near = |fault: &Fault| fault.from <= near && event.acked <= fault.to + known_near_ms;
+        if self.history.faults.iter().any(is_near) { near } else { event.acked + known_ms }
     }
 
     /// Whether answers are known: then every decision is.

@@ -91,7 +91,7 @@ fn placed(index: &Index<'_>, call: &Called) -> Option<Placed> {
         Asks::Redrive { .. } | Asks::Abort | Asks::Cancel | Asks::Nonsense => false,
     };
     let (arrival, line) = lines.iter().rev().find(sets).or(lines.first())?;
-    let known = Some(line.acked + index.slack.known_ms);
+    let known = Some(index.known(line));
     Some(Placed { due: call.due, arrival: *arrival as u64, known, ready: call.due.max(line.appended) })
 }
 

@@ -87,7 +87,7 @@ fn by_time(index: &Index<'_>, report: &mut Report) {
         let mut all_in_time = true;
         for (number, pair) in ready.windows(2).enumerate() {
             let (Some(before), event) = (pair[0], lines[number + 1].1) else { continue };
-            let known = event.acked + index.slack.known_ms;
+            let known = index.known(event);
             if known > before {
                 all_in_time = false;
                 if event.asks == Asks::Cancel {

@@ -1,6 +1,6 @@
 //! Histories of which only producers and handlers wrote: no answers, no versions, no epochs' beginnings.
 
-use super::{Called, Halted, History, Rule, Slack, asked, called, check, schedule};
+use super::{Called, Fault, Halted, History, Rule, Slack, asked, called, check, schedule};
 use crate::testing::history::{Asks, End};
 
 /// What handlers see of the calls, and producers of their records.
@@ -72,6 +72,34 @@ fn a_start_after_a_cancel_is_known_is_found_though_the_task_was_due_before() {
     cancelled_late(&mut history);
     history.asked.iter_mut().for_each(|line| line.acked += 300);
     assert_eq!(check(&history, &Slack::default()).wrongs, [], "its owner may not have known");
+}
+
+/// How often this breaks a rule when there was a fault, near which events count as known so late.
+fn near(known_near_ms: i64, (from, to): (i64, i64), rule: Rule, spoil: impl FnOnce(&mut History)) -> usize {
+    let mut history = good();
+    spoil(&mut history);
+    history.faults.push(Fault { what: "a loss".into(), from, to });
+    check(&history, &Slack { known_near_ms, ..Slack::default() }).violations(rule)
+}
+
+#[test]
+fn near_a_fault_alone_an_event_counts_as_known_later() {
+    // The cancel is acknowledged at 15,001, and the call it is about comes at 20,200.
+    let far = [(-10, 0), (30_002, 40_000)];
+    let about = [(-10, 1), (-10, 90_000), (15_000, 16_000), (30_001, 40_000)];
+    for (faults, found) in [(&far[..], 1), (&about[..], 0)] {
+        for fault in faults {
+            let violations = near(15_000, *fault, Rule::StoppedStaysStopped, cancelled_late);
+            assert_eq!(violations, found, "a fault at {fault:?}");
+        }
+    }
+    // The task is acknowledged at 11, and overtaken at 20,200.
+    let overtaken = |history: &mut History| history.called[0] = seen(called(1, 20_600, 3));
+    let cases = [(30_000, (0, 20), 0), (30_000, (30_012, 32_000), 1), (15_000, (0, 20), 1)];
+    for (known_ms, fault, found) in cases {
+        let violations = near(known_ms, fault, Rule::InOrder, overtaken);
+        assert_eq!(violations, found, "known after {known_ms} ms, a fault at {fault:?}");
+    }
 }
 
 #[test]
