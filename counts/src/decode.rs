@@ -48,6 +48,7 @@ fn record(number: u64) -> Record {
     Record {
         offset: number,
         appended: Wall(1_769_860_000_000),
+        leader_epoch: None,
         key: Some(Bytes::from(queue)),
         headers: Vec::new(),
         value: Some(Bytes::from(value)),

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::Slack;
-use crate::testing::history::{Answered, Asked, Asks, Begun, Called, Decided, Fault, Finished, History, Owned};
+use crate::testing::history::{
+    Answered, Asked, Asks, Begun, Called, Decided, Fault, Finished, History, Owned,
+};
 
 pub(super) type Key<'a> = (&'a str, &'a str);
 /// Shard and offset.
