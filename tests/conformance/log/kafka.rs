@@ -122,6 +122,9 @@ async fn kafka_keeps_the_facts_of_one_member() {
     let Some(brokers) = brokers("kafka_keeps_the_facts_of_one_member") else { return };
     let kafka = Kafka::new(brokers, "one").await;
     conformance::check(&kafka).await;
+    let member = Consumer::start_away(kafka.options.clone()).expect("a member");
+    let end = log::Consumer::end(&member, Shard(0)).await.expect("the leader answers");
+    assert!(end.leader_epoch.is_some(), "it says in which epoch it leads: {end:?}");
     kafka.delete().await;
 }
 
