@@ -386,8 +386,8 @@ impl Engine {
             Stage::Loading | Stage::Out | Stage::Stopped => None,
         };
         self.commit.end_read_at = again_ms.map(|ms| self.now.boot.plus_ms(ms));
-        let led = self.commit.progress.as_ref().and_then(|progress| progress.leader_epoch);
-        if let Some(failure) = end.of_a_former_leader(led)
+        let progress = self.commit.progress.as_ref();
+        if let Some(failure) = progress.and_then(|progress| end.of_a_former_leader(progress))
             && !planted!(FormerLeaderBelieved)
         {
             self.trouble("log end read", &failure);

@@ -104,11 +104,13 @@ fn before_all(marks: BTreeMap<Shard, OriginMark>) -> BTreeMap<Shard, OriginMark>
 }
 
 impl LogEnd {
-    /// Why it is not believed: records of a later leader epoch than `led` were applied, so who said it led before, and does not
-    /// know what was written since. A leader that is cut off from its controllers answers on as if nothing were.
-    pub(super) fn of_a_former_leader(&self, led: Option<u32>) -> Option<Failure> {
-        let (led, leads) = (led?, self.leader_epoch?);
-        (leads < led).then(|| {
+    /// Why it is not believed: records of a later leader epoch were applied, so who said it led before, and does not know what
+    /// was written since. A leader that is cut off from its controllers answers on as if nothing were. The epochs of another topic are
+    /// others.
+    pub(super) fn of_a_former_leader(&self, progress: &Progress) -> Option<Failure> {
+        let (led, leads) = (progress.leader_epoch?, self.leader_epoch?);
+        let is_of_it = !self.topic_id.is_empty() && self.topic_id == progress.topic_id;
+        (is_of_it && leads < led).then(|| {
             Failure::Unavailable(format!(
                 "a broker that led in epoch {leads} says that the log ends at {}, and records of epoch {led} were read",
                 self.next

@@ -485,6 +485,18 @@ fn a_broker_that_does_not_lead_any_more_is_not_believed_that_records_are_gone() 
 }
 
 #[test]
+fn a_topic_that_was_made_anew_begins_with_low_epochs_and_stops_the_shard() {
+    let mut rig = Rig::running();
+    rig.leads = Some(2);
+    rig.schedule("q", "a", 1_000);
+    rig.run(300);
+    (rig.topic, rig.leads) = ("another", Some(0));
+    rig.take_over(2);
+    rig.run(10_000);
+    assert!(rig.stopped);
+}
+
+#[test]
 fn a_sleeper_does_not_judge_the_log_by_where_it_was_before_it_slept() {
     let mut rig = Rig::running();
     rig.schedule("q", "a", 60_000);
