@@ -387,7 +387,8 @@ impl Engine {
         };
         self.commit.end_read_at = again_ms.map(|ms| self.now.boot.plus_ms(ms));
         let progress = self.commit.progress.as_ref();
-        if let Some(failure) = progress.and_then(|progress| end.of_a_former_leader(progress))
+        if let Some(failure) =
+            progress.and_then(|progress| end.of_a_former_leader(progress, asked.next_offset))
             && !planted!(FormerLeaderBelieved)
         {
             self.trouble("log end read", &failure);
@@ -403,10 +404,11 @@ impl Engine {
             }
             return;
         }
-        if let Some(progress) = &mut self.commit.progress
-            && progress.topic_id.is_empty()
-        {
-            progress.topic_id.clone_from(&end.topic_id);
+        if let Some(progress) = &mut self.commit.progress {
+            if progress.topic_id.is_empty() {
+                progress.topic_id.clone_from(&end.topic_id);
+            }
+            progress.leader_epoch = progress.leader_epoch.max(end.leader_epoch);
         }
         if self.intake.oldest_unapplied().is_none() && end.next == self.commit.next_offset() {
             self.commit.quiet_until = self.commit.quiet_until.max(asked.at.plus_ms(-APPEND_SLACK_MS));

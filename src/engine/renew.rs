@@ -82,7 +82,7 @@ impl Engine {
             generation,
             next_offset: first,
             // Epochs begin anew with a topic.
-            leader_epoch: None,
+            leader_epoch: progress.leader_epoch.filter(|_| progress.topic_id == end.topic_id),
             topic_id: end.topic_id.clone(),
             // Decisions that were not published cannot be read again.
             told: progress.told.map(|told| Told { next_offset: first, ..told }),
@@ -104,15 +104,17 @@ fn before_all(marks: BTreeMap<Shard, OriginMark>) -> BTreeMap<Shard, OriginMark>
 }
 
 impl LogEnd {
-    /// Why it is not believed: records of a later leader epoch were applied, so who said it led before, and does not know what
-    /// was written since. A leader that is cut off from its controllers answers on as if nothing were. The epochs of another topic are
-    /// others.
-    pub(super) fn of_a_former_leader(&self, progress: &Progress) -> Option<Failure> {
+    /// Why it is not believed: a later leader epoch is known of, so who said it led before, and does not know what was written since.
+    /// A leader that is cut off from its controllers answers on as if nothing were. While it leads its end never falls: one of the
+    /// epoch that is known, and below `next`, was not told yet what its followers had when it was cut off. The epochs of another
+    /// topic are others.
+    pub(super) fn of_a_former_leader(&self, progress: &Progress, next: u64) -> Option<Failure> {
         let (led, leads) = (progress.leader_epoch?, self.leader_epoch?);
         let is_of_it = !self.topic_id.is_empty() && self.topic_id == progress.topic_id;
-        (is_of_it && leads < led).then(|| {
+        let is_former = leads < led || (leads == led && self.next < next);
+        (is_of_it && is_former).then(|| {
             Failure::Unavailable(format!(
-                "a broker that led in epoch {leads} says that the log ends at {}, and records of epoch {led} were read",
+                "a broker that led in epoch {leads} says that the log ends at {}: epoch {led} is known of, and {next} is what comes next",
                 self.next
             ))
         })

@@ -144,8 +144,8 @@ pub struct Progress {
     pub topic_id: String,
     /// The first offset whose rows are not all stored: everything below is applied.
     pub next_offset: u64,
-    /// The highest leader epoch of the records that are applied: who leads in a lower one is not the leader any more.
-    /// `None` = there is none, or it is not known.
+    /// The highest leader epoch that is known, of records that are applied and of ends that were told: who leads in a lower one is
+    /// not the leader any more. `None` = there is none, or it is not known.
     pub leader_epoch: Option<u32>,
     /// Every task ready at or before this time is finished, or has a pointer in a queue of `late`.
     pub watermark: Wall,

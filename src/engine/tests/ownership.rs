@@ -469,19 +469,37 @@ fn a_broker_that_does_not_lead_any_more_is_not_believed_that_records_are_gone() 
     rig.leads = Some(2);
     rig.schedule("q", "b", 1_000);
     rig.run(300);
-    for (owner, is_believed) in [(2, false), (3, true)] {
+    // One that led before, one that had not heard from its followers when it was cut off, and one that lost a record.
+    for (owner, epoch, is_believed) in [(2, 1, false), (3, 2, false), (4, 3, true)] {
         rig.held_ends = Some(Vec::new());
         rig.take_over(owner);
         rig.run(10_000);
         let ticket =
             rig.held_ends.take().and_then(|held| held.first().copied()).expect("the end is asked for");
-        let leader_epoch = if is_believed { Some(2) } else { former.leader_epoch };
-        rig.give(Input::LogEndRead(ticket, Ok(LogEnd { leader_epoch, ..former.clone() })));
+        rig.give(Input::LogEndRead(ticket, Ok(LogEnd { leader_epoch: Some(epoch), ..former.clone() })));
         rig.run(1_000);
-        assert_eq!(rig.stopped, is_believed, "{owner}");
+        assert_eq!(rig.stopped, is_believed, "epoch {epoch}");
         let runs = rig.engine.shard_view(rig.now().boot).phase == "running";
         assert_eq!(runs, !is_believed, "the next answer is that of the leader");
     }
+}
+
+#[test]
+fn the_epoch_of_an_end_is_known_of_without_a_record() {
+    let mut rig = Rig::running();
+    rig.leads = Some(5);
+    rig.run(60_000);
+    rig.leads = Some(4);
+    rig.take_over(2);
+    rig.run(10_000);
+    assert_eq!(
+        rig.engine.shard_view(rig.now().boot).phase,
+        "catching_up",
+        "who led in between is not believed"
+    );
+    rig.leads = Some(5);
+    rig.run(1_000);
+    assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "running");
 }
 
 #[test]
