@@ -372,6 +372,13 @@ impl Engine {
 
     pub(super) fn log_end_known(&mut self, ticket: u64, read: Result<LogEnd, Failure>) {
         let Some(asked) = self.commit.end_asked.take_if(|asked| asked.ticket == ticket) else { return };
+        let progress = self.commit.progress.as_ref();
+        let read = read.and_then(|end| {
+            match progress.and_then(|progress| end.of_a_former_leader(progress, asked.next_offset)) {
+                Some(failure) if !planted!(FormerLeaderBelieved) => Err(failure),
+                _ => Ok(end),
+            }
+        });
         let end = match read {
             Ok(end) => end,
             Err(failure) => {
@@ -386,15 +393,6 @@ impl Engine {
             Stage::Loading | Stage::Out | Stage::Stopped => None,
         };
         self.commit.end_read_at = again_ms.map(|ms| self.now.boot.plus_ms(ms));
-        let progress = self.commit.progress.as_ref();
-        if let Some(failure) =
-            progress.and_then(|progress| end.of_a_former_leader(progress, asked.next_offset))
-            && !planted!(FormerLeaderBelieved)
-        {
-            self.trouble("log end read", &failure);
-            self.commit.end_read_at = Some(self.now.boot.plus_ms(END_RETRY_MS));
-            return;
-        }
         self.commit.log_end = Some(end.next);
         self.commit.log_first = Some(end.first);
         let progress = self.commit.progress.as_ref();
