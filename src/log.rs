@@ -2,7 +2,7 @@
 //!
 //! An adapter moves records and decides nothing. It never commits by itself, never skips, and buffers no more than
 //! its bounds; the engine says from where a shard is read. Assignment changes arrive as a stream of
-//! [`Assignment`]; the adapter has let go of a shard before it says [`Assignment::Revoked`], and never waits.
+//! [`Assignment`]; the group may have given a shard to another before [`Assignment::Revoked`] is said, and nobody is waited for.
 
 pub mod embedded;
 #[cfg(feature = "kafka")]
@@ -83,7 +83,7 @@ pub struct End {
 pub enum Assignment {
     /// These shards are added.
     Assigned(Vec<Shard>),
-    /// These are taken in order.
+    /// These are taken in order: what is read of them is read on until [`Consumer::stop`], or until they are assigned again.
     Revoked(Vec<Shard>),
     /// These may already be another's.
     Lost(Vec<Shard>),
@@ -101,8 +101,12 @@ pub trait Consumer: Send + Sync + 'static {
     /// before it is answered, it takes nothing: the next fetch brings what it would have brought.
     ///
     /// # Errors
-    /// [`Error::OffsetGone`] when the log does not hold the offset sought; [`Error::NotAssigned`] after a revoke.
+    /// [`Error::OffsetGone`] when the log does not hold the offset sought; [`Error::NotAssigned`] of one that is not assigned,
+    /// or was not read when it was taken.
     fn fetch(&self, shard: Shard, records_max: usize, bytes_max: usize) -> Answer<Vec<Record>>;
+
+    /// Reads the shard no more, until it is sought: a fetch that waits may wait for ever.
+    fn stop(&self, shard: Shard);
 
     /// What the partition holds now, asked of its leader.
     fn end(&self, shard: Shard) -> Answer<End>;

@@ -236,7 +236,8 @@ impl<'a> Stage<'a> {
             let what = format!("every shard runs, shared by {}", Vec::from_iter(names.clone()).join(", "));
             let Stage { live, watch, .. } = self;
             let ended = |live: &mut Vec<Instance>| live.iter_mut().any(|one| one.ended().is_some());
-            clock::until(&what, RUN_AGAIN_SECONDS_MAX, || ended(live) || watch.all_run(&names)).await?;
+            let all_run = clock::until(&what, RUN_AGAIN_SECONDS_MAX, || ended(live) || watch.all_run(&names));
+            all_run.await.map_err(|error| anyhow::anyhow!("{error}{}", watch.unanswered()))?;
             if !ended(live) {
                 return Ok(());
             }

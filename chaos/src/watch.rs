@@ -23,6 +23,8 @@ const INTERVAL: Duration = Duration::from_millis(100);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// An answer that is older says nothing any more, in microseconds.
 const STALE_US: i64 = 5_000_000;
+/// So much of an answer is told that is none, in characters.
+const WHY_CHARS: usize = 200;
 /// What makes an instance answer for itself alone.
 const OWN_ONLY: (&str, &str) = ("dueline-hop", "1");
 /// The phase of a shard whose tasks are started.
@@ -76,6 +78,8 @@ pub(crate) struct Seen {
     heard: BTreeMap<u32, Heard>,
     hand_overs: Vec<i64>,
     now: BTreeMap<String, (i64, Vec<View>)>,
+    /// Why the last question of an instance has no answer.
+    unanswered: BTreeMap<String, String>,
     changes: Vec<Change>,
     owned: Vec<Owned>,
     gaps: Gaps,
@@ -91,6 +95,7 @@ impl Seen {
             self.note_owner(process, at, view);
             self.note_rest(at, view);
         }
+        self.unanswered.remove(instance);
         let before = self.now.insert(instance.to_owned(), (at_us, views.clone())).map(|(_, views)| views);
         self.note_changes(instance, at, &before.unwrap_or_default(), &views);
     }
@@ -208,10 +213,13 @@ impl Watch {
             let url = format!("http://127.0.0.1:{port}/v1/shards?lag=false");
             loop {
                 pace.tick().await;
-                // One that starts, stands still or is cut off does not answer; the next question will tell.
-                let Some(views) = ask(&client, &url).await else { continue };
+                let answer = ask(&client, &url).await;
                 let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-                seen.take(&name, &process, clock::boot_us(), clock::wall_ms(), views);
+                match answer {
+                    Ok(views) => seen.take(&name, &process, clock::boot_us(), clock::wall_ms(), views),
+                    // One that starts, stands still or is cut off does not answer; the next question will tell.
+                    Err(why) => drop(seen.unanswered.insert(name.clone(), why)),
+                }
             }
         });
         if let Some(before) = self.pollers.insert(instance.to_owned(), poller) {
@@ -225,6 +233,7 @@ impl Watch {
             poller.abort();
         }
         let mut seen = self.seen();
+        seen.unanswered.remove(instance);
         if let Some((_, before)) = seen.now.remove(instance) {
             seen.note_changes(instance, clock::wall_ms(), &before, &[]);
         }
@@ -240,6 +249,12 @@ impl Watch {
         let owners = self.owners();
         let busy: BTreeSet<&String> = owners.values().map(|owner| &owner.instance).collect();
         owners.len() == self.shards as usize && busy.into_iter().eq(instances)
+    }
+
+    /// What instances said instead of which shards they have.
+    pub(crate) fn unanswered(&self) -> String {
+        let seen = self.seen();
+        seen.unanswered.iter().map(|(instance, why)| format!("; {instance} does not say: {why}")).collect()
     }
 
     /// Whether an instance says of every shard that it is stopped, and none that it runs.
@@ -326,9 +341,15 @@ impl Drop for Watch {
     }
 }
 
-async fn ask(client: &reqwest::Client, url: &str) -> Option<Vec<View>> {
-    let answer = client.get(url).header(OWN_ONLY.0, OWN_ONLY.1).send().await.ok()?;
-    Some(answer.error_for_status().ok()?.json::<Page>().await.ok()?.shards)
+async fn ask(client: &reqwest::Client, url: &str) -> Result<Vec<View>, String> {
+    let asked = client.get(url).header(OWN_ONLY.0, OWN_ONLY.1).send().await;
+    let answer = asked.map_err(|error| error.to_string())?;
+    let status = answer.status();
+    let text = answer.text().await.map_err(|error| error.to_string())?;
+    if !status.is_success() {
+        return Err(format!("{status} {}", text.chars().take(WHY_CHARS).collect::<String>()));
+    }
+    serde_json::from_str::<Page>(&text).map(|page| page.shards).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -227,6 +227,12 @@ impl Engine {
         self.effects.push_back(Effect::WriteProgress { ticket, progress, stamp });
     }
 
+    /// The row of an owner that lets go: one that is under way may be older, and its stamp is lower.
+    pub(super) fn write_last_progress(&mut self) {
+        self.commit.writing = None;
+        self.write_progress();
+    }
+
     pub(super) fn progress_written(&mut self, written: Result<(), Failure>) {
         let Some(next_offset) = self.commit.writing.take() else { return };
         self.commit.wrote_at = self.now.boot;

@@ -211,6 +211,7 @@ impl Engine {
         }
         match sought {
             Ok(()) => self.intake.sought = true,
+            Err(_) if !self.ownership.assigned() => self.stop_intake(),
             Err(failure @ Failure::OffsetGone(_)) => self.look_for_loss("log seek", &failure),
             Err(failure) => {
                 self.trouble("log seek", &failure);
@@ -236,6 +237,8 @@ impl Engine {
                     }
                 }
             }
+            // What is read on after it was taken may be lost at any time: the next owner reads it.
+            Err(_) if !self.ownership.assigned() => self.stop_intake(),
             Err(failure @ Failure::OffsetGone(_)) => self.look_for_loss("log fetch", &failure),
             Err(failure) => {
                 self.trouble("log fetch", &failure);

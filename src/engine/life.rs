@@ -38,7 +38,6 @@ impl Engine {
 
     pub(super) fn revoked(&mut self) {
         self.ownership.unassign();
-        self.stop_intake();
         if self.ownership.give_up_early(self.now.boot) {
             self.reset();
             return;
@@ -47,6 +46,7 @@ impl Engine {
             let runs = self.stage == Stage::Running && self.ownership.valid(self.now.boot);
             let run_on_ms = if runs { self.options.timing.run_on_ms } else { 0 };
             if run_on_ms > 0 {
+                // Who runs on reads on.
                 self.ownership.begin_looks(self.now.boot, run_on_ms);
             }
             self.let_go_at = Some(self.now.boot.plus_ms(run_on_ms));
@@ -166,9 +166,8 @@ impl Engine {
         self.gap_since = None;
         let loaded = matches!(self.stage, Stage::CatchingUp | Stage::Running | Stage::Stopped);
         if loaded && self.commit.is_confirmed() && self.ownership.valid(self.now.boot) {
-            self.write_progress();
+            self.write_last_progress();
         }
-        self.effects.push_back(Effect::StopFetch);
         self.ownership.release(self.now.boot);
         self.reset();
     }
@@ -176,6 +175,7 @@ impl Engine {
     /// Forgets the shard's tasks. Calls under way go on, and their ends are still written.
     pub(super) fn reset(&mut self) {
         self.stage = Stage::Out;
+        self.effects.push_back(Effect::StopFetch);
         self.life_began = self.tickets;
         self.writes.forget_batches();
         self.intake = Intake::default();

@@ -1,7 +1,7 @@
-//! The log on Kafka: one member of the consumer group, one idempotent producer, the topics' plan.
+//! The log on Kafka: one member of the consumer group and a client beside it that reads, one idempotent producer, the topics' plan.
 //!
 //! ```text
-//! engine ── seek, fetch ──▶ Consumer ── Command ──▶ member (own thread: polls, rebalances, pauses)
+//! engine ── seek, fetch ──▶ Consumer ── Command ──▶ member (own thread: polls both clients, rebalances, pauses)
 //!        ◀─ Assignment ───   board of shard buffers ◀── records ──┘
 //!        ── end ─────────▶ leaders (own thread: asks first and last offsets, topic id)
 //!        ── produce ─────▶ Producer ── enqueued before the call returns ──▶ delivery thread answers

@@ -52,7 +52,10 @@ impl Actor {
                 let fetched = self.shared.consumer.fetch(self.shard, records_max, bytes_max);
                 self.fetch = Some(Box::pin(async move { (ticket, fetched.await) }));
             }
-            Effect::StopFetch => self.fetch = None,
+            Effect::StopFetch => {
+                self.fetch = None;
+                self.shared.consumer.stop(self.shard);
+            }
             Effect::Commit(offset) => self.shared.consumer.commit(self.shard, offset),
             Effect::LookUp(ticket, lookups) => self.look_up(ticket, lookups),
             Effect::Slice(ticket, from, to) => self.slice(ticket, from, to),

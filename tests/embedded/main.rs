@@ -192,6 +192,10 @@ impl Consumer for Quick {
         self.inner.fetch(shard, records_max, bytes_max)
     }
 
+    fn stop(&self, shard: Shard) {
+        self.inner.stop(shard);
+    }
+
     fn end(&self, shard: Shard) -> Answer<End> {
         self.inner.end(shard)
     }

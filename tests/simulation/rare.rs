@@ -1,7 +1,7 @@
 //! Events that are rare and matter: the default seeds have to meet each of them, or the simulation has become too kind.
 
 /// Their names, as they are counted.
-pub(crate) const RARE: [&str; 109] = [
+pub(crate) const RARE: [&str; 110] = [
     "held up by a rate",
     "held up by what is kept for higher priorities",
     "held up by the rate of late tasks",
@@ -32,6 +32,7 @@ pub(crate) const RARE: [&str; 109] = [
     "lapse and fence",
     "lapse during load",
     "revoke during load",
+    "read on after its shard was taken",
     "revoke during the wait of the lease",
     "rest of another's wait waited for",
     "revoke during the bump",

@@ -101,6 +101,10 @@ impl World {
         if let Some(reading) = self.instances[from.instance].readings.get_mut(&from.shard) {
             reading.position = Some(last.offset + 1);
         }
+        let is_taken = !self.instances[from.instance].believes.contains(&from.shard);
+        if is_taken && self.phase(from) == Some("running") {
+            self.ledger.count("read on after its shard was taken");
+        }
         self.answer(from, Input::Fetched(ticket, Ok(records)));
     }
 

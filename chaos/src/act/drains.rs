@@ -27,7 +27,8 @@ pub(super) async fn drain(stage: &mut Stage<'_>, victim: &str, for_ms: i64) -> R
 }
 
 /// A data centre is emptied as docs/operations.md says: its instances are drained and stopped, its brokers and nodes stopped in good
-/// order, one after the other. Then it is lost and comes back, and its instances get their shards again.
+/// order, one after the other. Then it is lost and comes back, and when nothing is missing any more its instances are started, and get
+/// their shards again.
 pub(super) async fn evacuate(stage: &mut Stage<'_>, dc: &str, for_ms: i64) -> Result<()> {
     let asked = other(stage, |name| is_in(name, dc))?;
     let victims: Vec<String> = stage.names().into_iter().filter(|name| is_in(name, dc)).collect();
@@ -47,6 +48,7 @@ pub(super) async fn evacuate(stage: &mut Stage<'_>, dc: &str, for_ms: i64) -> Re
     cluster::act(&["lose", dc]).await?;
     until_wall(lost + for_ms).await;
     cluster::act(&["heal", dc]).await?;
+    stage.until_well().await?;
     for name in &victims {
         stage.start(name).await?;
     }

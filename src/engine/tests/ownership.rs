@@ -81,12 +81,81 @@ fn running_on() -> Rig {
 fn a_shard_that_is_taken_and_that_nobody_bumps_runs_on_for_a_while() {
     let mut rig = running_on();
     rig.give(Input::Revoked);
-    rig.schedule("q", "unread", 0);
     rig.run(3_900);
-    assert!(rig.calls.is_empty(), "nothing more is read");
     assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "running");
     rig.run(100);
     assert!(rig.engine.is_released());
+}
+
+#[test]
+fn who_runs_on_reads_on_until_it_lets_go() {
+    let mut rig = running_on();
+    rig.schedule("p", "cancelled", 2_000);
+    rig.give(Input::Revoked);
+    rig.schedule("q", "a", 0);
+    rig.append("p", "cancelled", Verb::Cancel);
+    rig.run(3_900);
+    assert_eq!(rig.called(), ["a"], "what is new is run, what is cancelled is not");
+    rig.run(100);
+    rig.schedule("q", "unread", 0);
+    rig.run(1_000);
+    assert_eq!(rig.called(), ["a"], "it has let go");
+    assert_eq!(rig.progress.as_ref().map(|progress| progress.next_offset), Some(3));
+}
+
+#[test]
+fn who_does_not_run_on_reads_no_more() {
+    let mut rig = Rig::running();
+    rig.held_writes = Some(Vec::new());
+    rig.schedule("q", "under way", 0);
+    rig.give(Input::Lost);
+    rig.schedule("q", "unread", 0);
+    rig.release_writes();
+    rig.run(1_000);
+    assert_eq!(rig.called(), ["under way"]);
+}
+
+#[test]
+fn who_does_not_run_yet_lets_go_and_reads_no_more() {
+    let mut rig = Rig::running();
+    rig.runs_on();
+    rig.owner.released_epoch = rig.owner.epoch;
+    rig.held_slices = Some(Vec::new());
+    rig.take_over_for(2, 1_000);
+    assert!(rig.fetch.is_some(), "it reads while it loads");
+    rig.give(Input::Revoked);
+    rig.give(Input::Tick);
+    assert!(rig.engine.is_released() && rig.fetch.is_none());
+}
+
+#[test]
+fn who_lets_go_writes_down_what_is_applied_though_a_row_is_under_way() {
+    let mut rig = running_on();
+    rig.schedule("q", "a", 60_000);
+    rig.run(1_000);
+    rig.hold_progress = true;
+    rig.schedule("q", "b", 60_000);
+    rig.run(250);
+    rig.schedule("q", "c", 60_000);
+    rig.hold_progress = false;
+    assert_eq!(rig.progress.as_ref().map(|progress| progress.next_offset), Some(1), "one is under way");
+    rig.give(Input::Revoked);
+    bumped_by_another(&mut rig, Epoch(0));
+    rig.run(1_000);
+    assert!(rig.engine.is_released());
+    assert_eq!(rig.progress.as_ref().map(|progress| progress.next_offset), Some(3));
+}
+
+#[test]
+fn what_is_read_on_and_lost_is_left_to_the_next_owner_without_a_word() {
+    let mut rig = running_on();
+    rig.give(Input::Revoked);
+    let (ticket, _) = rig.fetch.take().expect("it reads on");
+    rig.give(Input::Fetched(ticket, Err(Rig::away())));
+    rig.schedule("q", "unread", 0);
+    rig.run(2_000);
+    assert!(rig.called().is_empty() && rig.fetch.is_none(), "nothing is asked for again");
+    assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "running");
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub(super) struct Rig {
     pub(super) topic: &'static str,
     position: u64,
     /// The fetch that waits for records, and how many it takes.
-    fetch: Option<(u64, usize)>,
+    pub(super) fetch: Option<(u64, usize)>,
     /// Nothing is fetched from here on.
     pub(super) fetch_to: usize,
     pub(super) owner: OwnerRow,
@@ -411,7 +411,11 @@ impl Rig {
                 self.rejoins += 1;
                 return None;
             }
-            Effect::StopFetch | Effect::Commit(_) | Effect::AskGates | Effect::Observe(_) => return None,
+            Effect::StopFetch => {
+                self.fetch = None;
+                return None;
+            }
+            Effect::Commit(_) | Effect::AskGates | Effect::Observe(_) => return None,
         })
     }
 

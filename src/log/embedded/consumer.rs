@@ -32,7 +32,7 @@ struct Group {
     away: bool,
     /// Not told yet; at most one revoke and one assignment.
     pending: VecDeque<Assignment>,
-    /// Where each shard assigned is read next.
+    /// Where each shard is read next that is assigned, or was taken and is not stopped yet.
     positions: BTreeMap<Shard, u64>,
 }
 
@@ -84,7 +84,10 @@ impl Member {
     fn seek(&self, shard: Shard, offset: u64) -> Result<(), Error> {
         let partition = self.partition(shard)?;
         let mut group = lock(&self.group);
-        *group.positions.get_mut(&shard).ok_or(Error::NotAssigned(shard))? = offset;
+        if group.away && !group.positions.contains_key(&shard) {
+            return Err(Error::NotAssigned(shard));
+        }
+        group.positions.insert(shard, offset);
         drop(group);
         partition.changed.notify_waiters();
         Ok(())
@@ -172,6 +175,15 @@ impl Consumer for EmbeddedConsumer {
         Box::pin(Arc::clone(&self.0).fetch(shard, records_max, bytes_max))
     }
 
+    fn stop(&self, shard: Shard) {
+        let mut group = lock(&self.0.group);
+        group.positions.remove(&shard);
+        drop(group);
+        if let Ok(partition) = self.0.partition(shard) {
+            partition.changed.notify_waiters();
+        }
+    }
+
     fn end(&self, shard: Shard) -> Answer<End> {
         let end = self.0.partition(shard).map(|partition| {
             let Span { first, next } = partition.span();
@@ -196,7 +208,6 @@ impl Consumer for EmbeddedConsumer {
                 group.pending.pop_back();
             }
             _ => {
-                group.positions.clear();
                 group.pending.push_back(Assignment::Revoked(self.0.shards()));
             }
         }

@@ -198,12 +198,14 @@ async fn who_leaves_is_taken_everything_and_given_it_again_when_it_joins() {
     let dir = directory();
     let log = log(&database(&dir)).await;
     let consumer = assigned(&log).await;
-    let waiting = consumer.fetch(Shard(2), 1, 1);
+    let mut waiting = consumer.fetch(Shard(2), 1, 1);
     consumer.leave();
     consumer.leave();
-    assert!(matches!(waiting.await, Err(Error::NotAssigned(Shard(2)))));
     let all: Vec<Shard> = (0..SHARDS).map(Shard).collect();
     assert_eq!(consumer.assignment().await, Some(Assignment::Revoked(all.clone())));
+    assert!((&mut waiting).now_or_never().is_none(), "it is read on");
+    consumer.stop(Shard(2));
+    assert!(matches!(waiting.await, Err(Error::NotAssigned(Shard(2)))));
     assert!(matches!(consumer.seek(Shard(2), 0).await, Err(Error::NotAssigned(_))));
     assert!(consumer.assignment().now_or_never().is_none(), "it is away");
     consumer.join();

@@ -4,9 +4,11 @@
 //! assigned ──▶ unplaced ──position──▶ reading ◀─position─ gone
 //!                 ▲──────unplace──────────┘   ──gone──▶
 //! ```
-//! A shard that is not placed takes nothing in. The board never calls the client.
+//! A shard that is not placed takes nothing in. One that is read when the group takes it stays on the board, and is read on, until it
+//! is stopped, lost, or given again. The board never calls the client.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
@@ -57,31 +59,66 @@ impl Board {
         locked(&self.cells).iter().map(|(shard, cell)| (*shard, cell.clone())).collect()
     }
 
+    /// Whether the group has given nothing that it has not taken.
     pub(super) fn is_empty(&self) -> bool {
-        locked(&self.cells).is_empty()
+        locked(&self.cells).values().all(|cell| cell.is_taken())
     }
 
     /// Adds unplaced shards and tells of them.
     pub(super) fn assign(&self, shards: Vec<Shard>) {
         let mut cells = locked(&self.cells);
         for shard in &shards {
-            cells.insert(*shard, Arc::new(Cell::default()));
+            if let Some(before) = cells.insert(*shard, Arc::new(Cell::default())) {
+                before.revoke();
+            }
         }
         drop(cells);
         self.tell(Assignment::Assigned(shards));
     }
 
-    /// Takes shards away: their fetches end. Gives those that were there; the caller tells of them.
-    pub(super) fn take_away(&self, shards: &[Shard]) -> Vec<Shard> {
+    /// The group takes shards in order: those that are read are read on. Gives those that it had given; the caller tells of them.
+    pub(super) fn take(&self, shards: &[Shard]) -> Vec<Shard> {
         let mut cells = locked(&self.cells);
-        let mut taken = Vec::new();
-        for shard in shards {
+        let given = |shard: &&Shard| cells.get(shard).is_some_and(|cell| !cell.is_taken());
+        let taken: Vec<Shard> = shards.iter().filter(given).copied().collect();
+        for shard in &taken {
             if let Some(cell) = cells.remove(shard) {
-                cell.revoke();
-                taken.push(*shard);
+                match cell.next() {
+                    Some(_) => {
+                        cell.taken.store(true, Ordering::Release);
+                        cells.insert(*shard, cell);
+                    }
+                    None => cell.revoke(),
+                }
             }
         }
         taken
+    }
+
+    /// Takes shards away: their fetches end. Gives those that the group had given; the caller tells of them.
+    pub(super) fn take_away(&self, shards: &[Shard]) -> Vec<Shard> {
+        let mut cells = locked(&self.cells);
+        let mut lost = Vec::new();
+        for shard in shards {
+            if let Some(cell) = cells.remove(shard) {
+                cell.revoke();
+                lost.extend((!cell.is_taken()).then_some(*shard));
+            }
+        }
+        lost
+    }
+
+    /// Forgets what was read of a shard; one that the group has taken leaves the board.
+    pub(super) fn stop(&self, shard: Shard) {
+        let mut cells = locked(&self.cells);
+        match cells.get(&shard) {
+            Some(cell) if !cell.is_taken() => cell.unplace(),
+            _ => {
+                if let Some(cell) = cells.remove(&shard) {
+                    cell.revoke();
+                }
+            }
+        }
     }
 
     /// Takes every shard away.
@@ -157,6 +194,8 @@ pub(super) enum Found {
 pub(super) struct Cell {
     buffer: Mutex<Buffer>,
     arrived: Notify,
+    /// The group has taken it: it is read on until it is stopped.
+    taken: AtomicBool,
 }
 
 #[derive(Default)]
@@ -178,6 +217,11 @@ struct Buffer {
 }
 
 impl Cell {
+    /// Whether the group has taken it.
+    pub(super) fn is_taken(&self) -> bool {
+        self.taken.load(Ordering::Acquire)
+    }
+
     /// The offset read next.
     pub(super) fn next(&self) -> Option<u64> {
         let buffer = locked(&self.buffer);

@@ -62,6 +62,12 @@ impl Consumer {
         self.shared.fail_when_taken();
     }
 
+    /// How many partitions the reading client has.
+    #[cfg(feature = "testing")]
+    pub fn reads(&self) -> usize {
+        self.shared.reads()
+    }
+
     /// Holds the member's thread up until what is returned is dropped.
     #[cfg(feature = "testing")]
     pub fn hold(&self) -> std::sync::mpsc::Sender<()> {
@@ -109,6 +115,11 @@ impl log::Consumer for Consumer {
             answer
         }
         .boxed()
+    }
+
+    fn stop(&self, shard: Shard) {
+        self.shared.board.stop(shard);
+        self.shared.order(Command::Stop(shard));
     }
 
     fn end(&self, shard: Shard) -> Answer<End> {

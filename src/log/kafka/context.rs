@@ -61,7 +61,7 @@ impl ClientContext for Plain {
     }
 }
 
-/// For the member of the group.
+/// For the client in the group.
 pub(super) struct Context {
     shared: Arc<Shared>,
     recall: Recall,
@@ -98,24 +98,28 @@ impl Context {
             let shards = shards_of(list);
             // With too many orders waiting the connections are made when they are wanted.
             self.shared.order(Command::Meet(shards.clone()));
+            for shard in &shards {
+                // One that was read on begins anew, and what waited to be placed for it is of before.
+                self.shared.order(Command::Stop(*shard));
+            }
             self.shared.board.assign(shards);
         }
         Ok(())
     }
 
-    /// Lets go first, then says so.
+    /// Lets go first, then says so. What is taken in order is read on; what is lost is not.
     fn revoked(&self, client: &BaseConsumer<Context>, list: &TopicPartitionList) -> KafkaResult<()> {
         let lost = client.assignment_lost();
-        let taken =
-            if self.is_retired() { Vec::new() } else { self.shared.board.take_away(&shards_of(list)) };
+        let shards = if self.is_retired() { Vec::new() } else { shards_of(list) };
         #[cfg(feature = "testing")]
         if self.shared.fails_when_taken() {
             super::raw::fail(client.client());
         }
         let answer = client.incremental_unassign(list);
         if lost || answer.is_err() {
-            self.shared.board.tell(Assignment::Lost(taken));
+            self.shared.lose(&shards);
         } else {
+            let taken = self.shared.board.take(&shards);
             self.shared.board.tell(Assignment::Revoked(taken));
         }
         answer

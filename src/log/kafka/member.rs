@@ -1,12 +1,13 @@
-//! The member of the group: one thread that owns the client, polls it, and is never made to wait.
+//! The member of the group: one thread that owns two clients, polls them, and is never made to wait. One is in the group and reads
+//! nothing: whatever it is given stays paused. The other reads ([`reader`]): what the group has given, from where the engine
+//! says, until it was lost or the engine has let it go.
 //!
-//! Positions: a partition is assigned paused; `seek` places it and resumes it. Whenever reading goes on (after a pause,
-//! a jump, an error) it is placed again at the board's own position, so that nothing rests on what the client remembers.
-//! `seek` fails on a partition that the client has stopped (after an offset out of range): such a one is unassigned
-//! and assigned anew at its offset.
+//! Positions: `seek` places a partition. Whenever reading goes on (after a pause, a jump, an error) it is placed again at the board's
+//! own position, so that nothing rests on what a client remembers.
 
 mod ending;
 mod places;
+mod reader;
 mod stranded;
 
 use std::collections::BTreeSet;
@@ -23,6 +24,7 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::RDKafkaErrorCode as Code;
 
 use self::places::Places;
+use self::reader::Reader;
 use self::stranded::Watch;
 use super::board::Taken;
 use super::context::Context;
@@ -38,6 +40,8 @@ use crate::model::{Shard, Wall};
 const BURST_RECORDS: usize = 512;
 /// Polls without a record after which the queue counts as empty: one that served an event of another kind brings none.
 const EMPTY_POLLS: usize = 32;
+/// The same for the client in the group, whose events are few.
+const GROUP_POLLS: usize = 8;
 /// The thread looks around at least this often, in milliseconds; records and commands wake it at once.
 const IDLE_MS: u64 = 20;
 /// Time between two commits, in milliseconds.
@@ -57,6 +61,7 @@ pub(super) struct Member {
     topic: String,
     leaders: Leaders,
     client: BaseConsumer<Context>,
+    reader: Reader,
     made: Instant,
     anew_ms: u64,
     places: Places,
@@ -77,6 +82,7 @@ impl Member {
     pub(super) fn start(options: Options, shared: Arc<Shared>, leaders: Leaders) -> Result<(), Error> {
         let topic = Topic::Schedule.name(&options.prefix);
         let client = connect(&options, &shared)?;
+        let reader = Reader::connect(&options, &topic)?;
         let now = Instant::now();
         let mut member = Member {
             shared,
@@ -85,6 +91,7 @@ impl Member {
             topic,
             leaders,
             client,
+            reader,
             made: now,
             anew_ms: ending::ANEW_MS.0,
             places: Places::default(),
@@ -113,10 +120,13 @@ impl Member {
                 self.make_anew();
             }
             self.client.context().recall().serve(self.client.client());
+            self.reader.serve();
             self.obey();
             self.serve_places();
             self.serve_membership();
             self.look_for_stranded();
+            #[cfg(feature = "testing")]
+            self.shared.note_reads(self.reader.reads());
             if self.drain() == 0 {
                 thread::park_timeout(Duration::from_millis(IDLE_MS));
             }
@@ -124,8 +134,9 @@ impl Member {
     }
 
     fn wake_on_records(&mut self) {
-        let thread = thread::current();
+        let (thread, same) = (thread::current(), thread::current());
         self.client.set_nonempty_callback(move || thread.unpark());
+        self.reader.set_nonempty_callback(move || same.unpark());
     }
 
     fn obey(&mut self) {
@@ -133,6 +144,7 @@ impl Member {
             match command {
                 Command::Seek { shard, offset, answer } => self.places.seek(shard, offset, answer),
                 Command::Resume(shard) => self.go_on(shard),
+                Command::Stop(shard) => self.stop_reading(shard),
                 Command::Meet(shards) => self.meet_leaders(&shards),
                 Command::Checked(checked) => self.judge(checked),
                 Command::Stranded(answer) => self.judge_stranded(answer),
@@ -144,6 +156,15 @@ impl Member {
                 // Ends, with an error, when the sender is dropped.
                 Command::Hold(held) => drop(held.recv()),
             }
+        }
+    }
+
+    fn stop_reading(&mut self, shard: Shard) {
+        self.places.forget(shard);
+        self.reader.stop(shard);
+        // It may have been placed since that was ordered; a seek comes behind it.
+        if let Some(cell) = self.shared.board.cell(shard) {
+            cell.unplace();
         }
     }
 
@@ -183,7 +204,7 @@ impl Member {
         let mut list = TopicPartitionList::with_capacity(commits.len());
         for (shard, (cell, next)) in commits {
             let kept = self.shared.board.cell(shard).is_some_and(|now| Arc::ptr_eq(&now, &cell));
-            if kept && cell.next().is_some() {
+            if kept && !cell.is_taken() && cell.next().is_some() {
                 let offset = Offset::Offset(i64::try_from(next).unwrap_or(i64::MAX));
                 // An offset from zero on is always accepted.
                 let _ = list.add_partition_offset(&self.topic, partition_of(shard), offset);
@@ -198,11 +219,12 @@ impl Member {
 
     /// Polls what is there, at most a burst; gives how much it was.
     fn drain(&mut self) -> usize {
+        self.serve_group();
         let share_bytes = self.shared.board.share_bytes();
         let mut touched = BTreeSet::new();
         let (mut polled, mut empty) = (0, 0);
         while polled < BURST_RECORDS && empty < EMPTY_POLLS {
-            match self.poll() {
+            match self.reader.poll() {
                 None => empty += 1,
                 Some(Ok((shard, record))) => {
                     polled += 1;
@@ -223,20 +245,34 @@ impl Member {
         polled
     }
 
-    fn poll(&self) -> Option<Result<(Shard, Record), KafkaError>> {
-        let message = match self.client.poll(Duration::ZERO)? {
-            Ok(message) => message,
-            Err(error) => return Some(Err(error)),
-        };
-        let shard = Shard(u32::try_from(message.partition()).ok()?);
-        Some(Ok((shard, record_of(&message))))
+    /// Rebalances are served by polling. What the client says of offsets is of a position that has no meaning.
+    fn serve_group(&mut self) {
+        for _ in 0..GROUP_POLLS {
+            let failed = match self.client.poll(Duration::ZERO) {
+                None => continue,
+                Some(Ok(message)) => return self.keep_paused(message.partition()),
+                Some(Err(error)) => error,
+            };
+            let of_offsets = [Some(Code::AutoOffsetReset), Some(Code::OffsetOutOfRange)];
+            if !of_offsets.contains(&failed.rdkafka_error_code()) {
+                self.look_at(&failed);
+            }
+        }
+    }
+
+    /// The client in the group reads nothing: a record of it is one of a partition that was not paused in time.
+    fn keep_paused(&self, partition: i32) {
+        let mut list = TopicPartitionList::with_capacity(1);
+        list.add_partition(&self.topic, partition);
+        let paused = self.client.pause(&list);
+        tracing::debug!(partition, ?paused, "the client in the group was given a record");
     }
 
     fn take(&mut self, shard: Shard, record: Record, share_bytes: usize) {
         let Some(cell) = self.shared.board.cell(shard) else { return };
         match cell.take(record, share_bytes) {
             Taken::Kept | Taken::Dropped => {}
-            Taken::Filled => self.pause(shard),
+            Taken::Filled => self.reader.pause(shard),
             Taken::Jumped(next) => self.places.read_on(shard, next),
         }
     }

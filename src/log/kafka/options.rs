@@ -153,8 +153,24 @@ impl Options {
         config
     }
 
-    /// Settings for the member of the group.
+    /// Settings for the client in the group.
     pub(super) fn consumer_config(&self) -> ClientConfig {
+        let mut config = self.reading_config();
+        self.set_membership(&mut config);
+        config
+    }
+
+    /// Settings for the client that reads, which joins no group: the name is there because librdkafka assigns nothing without one.
+    /// What users set for the membership would contradict its defaults.
+    pub(super) fn reader_config(&self) -> ClientConfig {
+        let mut config = self.reading_config();
+        for name in ["max.poll.interval.ms", "group.remote.assignor"] {
+            config.remove(name);
+        }
+        config
+    }
+
+    fn reading_config(&self) -> ClientConfig {
         let mut config = self.admin_config();
         let tunable = [
             ("check.crcs", "true"),
@@ -178,16 +194,15 @@ impl Options {
             ("enable.partition.eof", "false"),
         ];
         set_all(&mut config, fixed);
-        self.set_membership(&mut config);
+        if let Some(rack) = &self.rack {
+            config.set("client.rack", rack);
+        }
         config
     }
 
     fn set_membership(&self, config: &mut ClientConfig) {
         if let Some(id) = &self.group_instance {
             config.set("group.instance.id", id);
-        }
-        if let Some(rack) = &self.rack {
-            config.set("client.rack", rack);
         }
         let session_ms = self.session_timeout.as_millis();
         if config.get("max.poll.interval.ms").is_none() {
@@ -309,6 +324,13 @@ mod tests {
             options.protocol = protocol;
             let made: Result<rdkafka::consumer::BaseConsumer, _> = options.consumer_config().create();
             assert!(made.is_ok(), "{protocol:?}: {:?}", made.err());
+        }
+        for (name, value) in [("max.poll.interval.ms", "30000"), ("group.remote.assignor", "range")] {
+            options.consumer.insert(name.into(), value.into());
+        }
+        for config in [options.consumer_config(), options.reader_config()] {
+            let made: Result<rdkafka::consumer::BaseConsumer, _> = config.create();
+            assert!(made.is_ok(), "{:?}", made.err());
         }
         let made: Result<rdkafka::producer::BaseProducer, _> = options.producer_config().create();
         assert!(made.is_ok(), "{:?}", made.err());

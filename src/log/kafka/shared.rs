@@ -1,6 +1,8 @@
 //! What the member's thread shares with callers and callbacks: the board, its orders, its signs of life.
 
 use std::collections::{BTreeMap, VecDeque};
+#[cfg(feature = "testing")]
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::Thread;
@@ -10,7 +12,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::board::{Board, Cell, locked};
 use super::leaders::{Checked, Stranded};
-use crate::log::Error;
+use crate::log::{Assignment, Error};
 use crate::model::Shard;
 
 /// Commands that may wait.
@@ -22,6 +24,8 @@ pub(super) enum Command {
     Seek { shard: Shard, offset: u64, answer: oneshot::Sender<Result<(), Error>> },
     /// Read on: the shard's buffer has room.
     Resume(Shard),
+    /// Read a shard no more.
+    Stop(Shard),
     /// Make the connections to the leaders of these shards' partitions.
     Meet(Vec<Shard>),
     /// What the leaders hold.
@@ -56,6 +60,8 @@ pub(super) struct Shared {
     thread: OnceLock<Thread>,
     #[cfg(feature = "testing")]
     fails_when_taken: AtomicBool,
+    #[cfg(feature = "testing")]
+    reads: AtomicUsize,
 }
 
 impl Shared {
@@ -72,6 +78,8 @@ impl Shared {
             thread: OnceLock::new(),
             #[cfg(feature = "testing")]
             fails_when_taken: AtomicBool::new(false),
+            #[cfg(feature = "testing")]
+            reads: AtomicUsize::new(0),
         }
     }
 
@@ -94,6 +102,16 @@ impl Shared {
         }
     }
 
+    /// Shards may be another's already: they are read no more, and that is told.
+    pub(super) fn lose(&self, shards: &[Shard]) {
+        let lost = self.board.take_away(shards);
+        for shard in &lost {
+            // With too many orders waiting it is read on, and what comes of it dropped.
+            self.order(Command::Stop(*shard));
+        }
+        self.board.tell(Assignment::Lost(lost));
+    }
+
     /// The client is beyond repair.
     pub(super) fn mark_broken(&self) {
         self.broken.store(true, Ordering::Release);
@@ -107,6 +125,16 @@ impl Shared {
     #[cfg(feature = "testing")]
     pub(super) fn fails_when_taken(&self) -> bool {
         self.fails_when_taken.swap(false, Ordering::AcqRel)
+    }
+
+    #[cfg(feature = "testing")]
+    pub(super) fn note_reads(&self, reads: usize) {
+        self.reads.store(reads, Ordering::Release);
+    }
+
+    #[cfg(feature = "testing")]
+    pub(super) fn reads(&self) -> usize {
+        self.reads.load(Ordering::Acquire)
     }
 
     pub(super) fn close(&self) {

@@ -59,7 +59,11 @@ fn cancels_are_read_before_anything_starts(index: &Index<'_>, report: &mut Repor
 fn came_after(index: &Index<'_>, call: &Called, appended: i64) -> bool {
     let sent = call.sent.unwrap_or(call.arrived);
     let bumped = index.owned.get(&(call.shard, call.token[1])).map(|owned| owned.at);
-    bumped.is_some_and(|bumped| appended < bumped && !index.fault_between("log away", bumped, sent))
+    // A broker that led before may be believed: a limit of the promise that is written down (docs/semantics.md, 7).
+    let not_told = ["log away", "former leader"];
+    bumped.is_some_and(|bumped| {
+        appended < bumped && !not_told.iter().any(|fault| index.fault_between(fault, bumped, sent))
+    })
 }
 
 fn begun_by(index: &Index<'_>, version: At, call: &Called, at: i64) -> bool {

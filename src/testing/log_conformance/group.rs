@@ -96,6 +96,7 @@ pub async fn check(installation: &dyn Installation) {
     for member in [&first, &second] {
         read_one_each(member).await;
     }
+    is_read_on_until_it_is_stopped(&mut second, &mut first, &*producer).await;
     soon("the second leaves", second.consumer.close()).await;
     settle(&mut [&mut first], &[all], shards).await;
     assert_eq!(first.taken, all - half, "nothing is taken from who stays");
@@ -106,9 +107,34 @@ pub async fn check(installation: &dyn Installation) {
         }
     })
     .await;
+    // Nothing was stopped: what was read on begins anew where it is sought.
     first.consumer.join();
     settle(&mut [&mut first], &[all], shards).await;
+    for shard in first.held.clone() {
+        seek_end(&first, shard).await;
+    }
+    write_one_each(&*producer, shards).await;
+    read_one_each(&first).await;
     soon("the group is left", first.consumer.close()).await;
+}
+
+/// One leaves, and another is given all: what the first had is read by both until the first stops.
+async fn is_read_on_until_it_is_stopped(leaves: &mut Member, stays: &mut Member, producer: &dyn Producer) {
+    let had = leaves.held.clone();
+    let all = had.len() + stays.held.len();
+    leaves.consumer.leave();
+    settle(&mut [leaves, stays], &[0, all], u32::try_from(all).unwrap_or(0)).await;
+    for shard in stays.held.clone() {
+        seek_end(stays, shard).await;
+    }
+    write_one_each(producer, u32::try_from(all).unwrap_or(0)).await;
+    read_one_each(stays).await;
+    for shard in had {
+        read_on(&*leaves.consumer, shard, 1).await;
+        leaves.consumer.stop(shard);
+        let fetched = soon("nothing more is read", leaves.consumer.fetch(shard, 1, 1)).await;
+        assert!(matches!(fetched, Err(Error::NotAssigned(_))), "{fetched:?}");
+    }
 }
 
 /// Reads a shard from its end on; a leader that is not there yet is asked again.

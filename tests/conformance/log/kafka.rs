@@ -137,6 +137,50 @@ async fn kafka_keeps_the_facts_of_a_group() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_that_is_stopped_or_lost_is_fetched_no_more() {
+    let Some(brokers) = brokers("a_shard_that_is_stopped_or_lost") else { return };
+    let kafka = Kafka::new(brokers, "stops").await;
+    let consumer = Arc::new(Consumer::start(kafka.options.clone()).expect("good options"));
+    let mut member = conformance::group::Member::of(consumer.clone());
+    let shards = kafka.shards() as usize;
+    for ends_by_leaving in [true, false] {
+        member.holds(shards).await;
+        for shard in member.held.clone() {
+            log::Consumer::seek(&*consumer, shard, 0).await.expect("a held shard is sought");
+        }
+        reads(&consumer, shards).await;
+        let held = member.held.clone();
+        match ends_by_leaving {
+            true => {
+                log::Consumer::leave(&*consumer);
+                member.holds(0).await;
+                assert_eq!(consumer.reads(), shards, "all are read on");
+                held.iter().for_each(|shard| log::Consumer::stop(&*consumer, *shard));
+                reads(&consumer, 0).await;
+                log::Consumer::join(&*consumer);
+            }
+            false => {
+                consumer.fail();
+                member.holds(0).await;
+                reads(&consumer, 0).await;
+            }
+        }
+    }
+    log::Consumer::close(&*consumer).await;
+    kafka.delete().await;
+}
+
+/// Waits until the reading client has so many partitions.
+async fn reads(consumer: &Consumer, count: usize) {
+    let comes = async {
+        while consumer.reads() != count {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(conformance::PATIENCE, comes).await.expect("the reading client has them");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_new_group_protocol_keeps_the_facts_of_one_member_and_of_a_group() {
     let Some(brokers) = brokers("the_new_group_protocol") else { return };
     let mut kafka = Kafka::new(brokers, "kip848").await;

@@ -78,6 +78,50 @@ fn a_revoked_shard_ends_its_fetches() {
 }
 
 #[test]
+fn a_shard_that_is_read_when_it_is_taken_is_read_on_until_it_is_stopped() {
+    let board = Board::new(1 << 20);
+    board.assign(vec![Shard(1), Shard(2)]);
+    let cell = board.cell(Shard(1)).expect("assigned");
+    cell.place(5, false);
+    assert_eq!(board.take(&[Shard(1), Shard(2), Shard(7)]), [Shard(1), Shard(2)]);
+    assert!(board.take(&[Shard(1)]).is_empty(), "it is taken once");
+    assert!(board.is_empty(), "nothing that the group has given");
+    assert!(board.cell(Shard(2)).is_none(), "it was not read");
+    assert_eq!(cell.take(record(5), SHARE), Taken::Kept);
+    assert_eq!(fetched(&cell, 10), Some((vec![5], false)));
+    board.stop(Shard(1));
+    assert!(board.cell(Shard(1)).is_none());
+    let (answer, _) = cell.fetch(Shard(1), 1, 1, SHARE).now_or_never().expect("answered at once");
+    assert!(matches!(answer, Err(Error::NotAssigned(Shard(1)))));
+}
+
+#[test]
+fn a_shard_that_is_given_again_while_it_is_read_on_begins_anew() {
+    let board = Board::new(1 << 20);
+    board.assign(vec![Shard(1)]);
+    let before = board.cell(Shard(1)).expect("assigned");
+    before.place(5, false);
+    assert_eq!(board.take(&[Shard(1)]), [Shard(1)]);
+    board.assign(vec![Shard(1)]);
+    let cell = board.cell(Shard(1)).expect("assigned");
+    assert_eq!((cell.next(), cell.is_taken(), board.is_empty()), (None, false, false));
+    let (answer, _) = before.fetch(Shard(1), 1, 1, SHARE).now_or_never().expect("answered at once");
+    assert!(matches!(answer, Err(Error::NotAssigned(Shard(1)))), "it is read on no more");
+    board.stop(Shard(1));
+    assert!(board.cell(Shard(1)).is_some(), "a stop takes nothing that is given");
+}
+
+#[test]
+fn what_is_read_on_can_be_lost_and_is_not_told_again() {
+    let board = Board::new(1 << 20);
+    board.assign(vec![Shard(1), Shard(2)]);
+    board.cell(Shard(1)).expect("assigned").place(5, false);
+    board.take(&[Shard(1)]);
+    assert_eq!(board.take_away_all(), [Shard(2)]);
+    assert!(board.cell(Shard(1)).is_none());
+}
+
+#[test]
 fn changes_are_told_in_order_until_the_end() {
     let board = Board::new(1 << 20);
     board.assign(vec![Shard(1)]);

@@ -18,6 +18,7 @@ use super::super::context::Context;
 use super::super::options::Protocol;
 use super::super::raw;
 use super::places::Places;
+use super::reader::Reader;
 use super::stranded::Watch;
 use super::{BURST_RECORDS, IDLE_MS, LEAVE_MS, Member, connect, subscribe};
 use crate::log::{Assignment, Error};
@@ -65,8 +66,9 @@ impl Member {
                 return;
             }
             match self.connect_again() {
-                Ok(client) => {
+                Ok((client, reader)) => {
                     let _ended = drop_aside(std::mem::replace(&mut self.client, client));
+                    let _ended = drop_aside(std::mem::replace(&mut self.reader, reader));
                     break;
                 }
                 Err(error) => tracing::warn!(%error, "no Kafka client"),
@@ -78,12 +80,13 @@ impl Member {
         self.wake_on_records();
     }
 
-    fn connect_again(&self) -> Result<BaseConsumer<Context>, Error> {
+    fn connect_again(&self) -> Result<(BaseConsumer<Context>, Reader), Error> {
         let client = connect(&self.options, &self.shared)?;
+        let reader = Reader::connect(&self.options, &self.topic)?;
         if !self.away {
             subscribe(&client, &self.topic)?;
         }
-        Ok(client)
+        Ok((client, reader))
     }
 
     /// Waits without falling silent.
@@ -105,6 +108,7 @@ impl Member {
         }
         let context = self.client.context().clone();
         let left = drop_aside(self.client);
+        let _ended = drop_aside(self.reader);
         while Instant::now() < until {
             self.shared.beat();
             if left.recv_timeout(Duration::from_millis(IDLE_MS)) != Err(RecvTimeoutError::Timeout) {
@@ -157,7 +161,7 @@ fn advice(code: Option<Code>) -> &'static str {
 
 /// Dropping a client leaves the group and waits for its brokers without bound: done on a thread that nobody must wait
 /// for. The receiver ends when it is done.
-fn drop_aside(client: BaseConsumer<Context>) -> Receiver<()> {
+fn drop_aside(client: impl Send + 'static) -> Receiver<()> {
     let (done, ended) = std::sync::mpsc::channel();
     let spawned = thread::Builder::new().name("kafka-drop".into()).spawn(move || {
         drop(client);

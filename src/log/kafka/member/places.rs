@@ -3,20 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use rdkafka::consumer::Consumer;
-use rdkafka::error::{KafkaError, KafkaResult};
-use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use tokio::sync::oneshot;
 
 use super::super::board::Cell;
 use super::super::leaders::Checked;
-use super::super::raw::{self, Held};
+use super::super::raw::Held;
 use super::{Member, partition_of};
 use crate::log::Error;
 use crate::model::Shard;
 
-/// Longest time that the client may take to begin a seek, in milliseconds.
-const SEEK_MS: u64 = 500;
 /// Time between two tries, in milliseconds.
 const RETRY_MS: u64 = 20;
 /// A partition that could not be sought for so long, in milliseconds, is assigned anew at its offset.
@@ -62,6 +57,13 @@ impl Places {
         let place = Place { offset, keep: true, answer: None, since: now, try_at: now };
         self.waiting.entry(shard).or_insert(place);
     }
+
+    /// The shard is not to be placed any more.
+    pub(super) fn forget(&mut self, shard: Shard) {
+        if let Some(place) = self.waiting.remove(&shard) {
+            place.done(Err(Error::NotAssigned(shard)));
+        }
+    }
 }
 
 impl Member {
@@ -78,15 +80,8 @@ impl Member {
     pub(super) fn meet_leaders(&self, shards: &[Shard]) {
         let partitions: Vec<i32> = shards.iter().map(|shard| partition_of(*shard)).collect();
         if !partitions.is_empty() {
-            raw::wake_leaders(self.client.client(), &self.topic, &partitions);
+            self.reader.wake_leaders(&partitions);
             self.leaders.meet(partitions);
-        }
-    }
-
-    /// Stops the client's reading of a partition whose buffer is full.
-    pub(super) fn pause(&self, shard: Shard) {
-        if let Err(error) = self.client.pause(&self.list(shard)) {
-            tracing::debug!(%error, shard = shard.0, "a partition was not paused");
         }
     }
 
@@ -109,7 +104,7 @@ impl Member {
             }
         }
         if !placed.is_empty() {
-            raw::wake_leaders(self.client.client(), &self.topic, &placed);
+            self.reader.wake_leaders(&placed);
         }
         if self.check_due && !self.checking {
             self.ask_for_check();
@@ -123,8 +118,10 @@ impl Member {
             return false;
         };
         let stuck = cell.is_suspect() || place.since.elapsed() >= Duration::from_millis(ASSIGN_ANEW_MS);
-        let outcome =
-            if stuck { self.assign_anew(shard, place.offset) } else { self.seek(shard, place.offset) };
+        let outcome = match stuck {
+            true => self.reader.assign_anew(shard, place.offset),
+            false => self.reader.seek(shard, place.offset),
+        };
         match outcome {
             Ok(()) => {
                 cell.place(place.offset, place.keep);
@@ -142,34 +139,6 @@ impl Member {
             }
         }
         false
-    }
-
-    fn seek(&self, shard: Shard, offset: u64) -> KafkaResult<()> {
-        let list = self.list_at(shard, offset)?;
-        let sought = self.client.seek_partitions(list, Duration::from_millis(SEEK_MS))?;
-        sought.elements().iter().try_for_each(|element| element.error())?;
-        self.client.resume(&self.list(shard))
-    }
-
-    /// For a partition that the client has stopped: it can only be started, not sought.
-    fn assign_anew(&self, shard: Shard, offset: u64) -> KafkaResult<()> {
-        let list = self.list_at(shard, offset)?;
-        self.client.incremental_unassign(&self.list(shard))?;
-        self.client.incremental_assign(&list)?;
-        self.client.resume(&self.list(shard))
-    }
-
-    fn list(&self, shard: Shard) -> TopicPartitionList {
-        let mut list = TopicPartitionList::with_capacity(1);
-        list.add_partition(&self.topic, partition_of(shard));
-        list
-    }
-
-    fn list_at(&self, shard: Shard, offset: u64) -> Result<TopicPartitionList, KafkaError> {
-        let offset = Offset::Offset(i64::try_from(offset).unwrap_or(i64::MAX));
-        let mut list = TopicPartitionList::with_capacity(1);
-        list.add_partition_offset(&self.topic, partition_of(shard), offset)?;
-        Ok(list)
     }
 
     /// The client says that some offset is out of range, but not of which partition: all that are read are checked.
