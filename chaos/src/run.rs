@@ -34,6 +34,8 @@ use crate::takeover;
 /// The load alone, before the first fault, until lateness is below a second: at least and at most so long, in
 /// milliseconds. Servers that were started just now take a minute to become as fast as they are.
 const CALM_MS: (i64, i64) = (10_000, 120_000);
+/// The same at least with eleven servers: faults are to come to what runs, not to tables that were made ten seconds ago.
+const CALM_CLUSTER_MS: i64 = 30_000;
 /// After the last fault every shard has come to rest within this.
 const REST_SECONDS_MAX: u64 = 120;
 /// Everything wanted has run within this after that.
@@ -207,7 +209,8 @@ pub(crate) async fn run(args: Args, cluster: Option<Arc<Cluster>>, ending: Endin
     let digest = machine::digest(&program)?;
     let options = stage::Options { program, digest, next, seed, commit, rate, known_near_ms, clocks, plant };
     report::begin(&site.options.dir, args.scenario, &options)?;
-    let play = Play { scenario: args.scenario, plan, ledger, done, timed: !args.setting.untimed };
+    let calm_ms = if args.servers == Topology::Cluster { CALM_CLUSTER_MS } else { CALM_MS.0 };
+    let play = Play { scenario: args.scenario, plan, ledger, done, timed: !args.setting.untimed, calm_ms };
     let reported = ending.unless(play.perform(Stage::new(&site, options, ground, handlers)?)).await;
     site.clear().await;
     tokio::task::spawn_blocking(move || drop(servers)).await?;
@@ -236,6 +239,8 @@ struct Play {
     /// Kills in the ledger before this run.
     done: u32,
     timed: bool,
+    /// The load alone at least, before the first fault.
+    calm_ms: i64,
 }
 
 impl Play {
@@ -247,7 +252,7 @@ impl Play {
         stage.until_all_run().await.context("the instances at the beginning")?;
         stage.expect_planted()?;
         stage.start_load();
-        calm(&stage, wall_ms()).await;
+        calm(&stage, wall_ms(), self.calm_ms).await;
         stage.settled = stage.watch.hand_overs().len();
         let begun = wall_ms();
         let done = act::all(&mut stage, &self.plan, &self.ledger, self.done).await;
@@ -274,12 +279,11 @@ impl Play {
 }
 
 /// Lets the load run alone.
-async fn calm(stage: &Stage<'_>, from: i64) {
-    let (least_ms, most_ms) = CALM_MS;
+async fn calm(stage: &Stage<'_>, from: i64, least_ms: i64) {
     sleep_ms(least_ms).await;
     let is_calm = || Course::of(&stage.history(), 0, Vec::new(), wall_ms()).is_calm();
     while !is_calm() {
-        if wall_ms() > from + most_ms {
+        if wall_ms() > from + CALM_MS.1 {
             say::line(format_args!(
                 "tasks are late before any fault: this machine is too slow for {} events a second",
                 stage.options.rate

@@ -3,7 +3,8 @@
 //! The first requests of a kind take seconds on servers that have just been started, and hundreds of milliseconds on connections
 //! that were just made. A shard that changes hands meanwhile has no running owner for all of that time, where whoever runs it
 //! now could go on: so the slow requests are made before the shard is asked for. Replicas that were away are repaired by it, where a
-//! takeover would wait for that. It is left out where nobody could go on: when no
+//! takeover would wait for that. Compare-and-sets are asked for of shards that there are none of: nothing is set, and nobody's
+//! is in their way. It is left out where nobody could go on: when no
 //! other instance was seen lately, and for a static member, whose shards wait for it.
 
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use std::time::Duration;
 use futures::future::try_join_all;
 use tokio::time::Instant;
 
-use crate::model::{Fact, FactRow, Place, Shard, Wall};
+use crate::model::{Epoch, Fact, FactRow, Place, Release, Shard, Wall};
 use crate::store::{Error, Instance, Lookup, Store};
 
 use super::{BEAT, Service};
@@ -27,6 +28,10 @@ const SHARDS_MAX: u32 = 16;
 const ROWS: usize = 500;
 /// Events that are looked up for a shard.
 const LOOKUPS: usize = 10;
+/// Compare-and-sets of a round.
+const SETS: u32 = 4;
+/// Shards that there are none of begin this far beyond those that there are.
+const BEYOND: u32 = 1 << 20;
 
 /// Reads until it is steady. A store that does not answer ends it: who takes over asks until it does.
 pub(super) async fn rehearse(service: &Service) {
@@ -73,13 +78,23 @@ async fn read_owners(service: &Service, shards: &[Shard]) -> Result<(), Error> {
     try_join_all(reads).await.map(|_| ())
 }
 
-/// Looks at the owner, reads the progress, the tasks from there on and the events of some, one after the other, as at a takeover.
+/// What a takeover asks for, of all these shards at once.
 async fn round(service: &Service, shards: &[Shard]) -> Result<(), Error> {
     let shared = &service.shared;
     let to = shared.clock.now().wall.plus_ms(shared.options.look_ahead_ms);
-    let reads: Vec<_> = shards.iter().map(|shard| reads(shared.store.clone(), *shard, to)).collect();
-    try_join_all(reads).await.map(|_| ())
+    let reads = try_join_all(shards.iter().map(|shard| reads(shared.store.clone(), *shard, to)));
+    let first = shared.cluster.shards.saturating_add(BEYOND) + uuid::Uuid::new_v4().as_u128() as u32 % BEYOND;
+    let sets =
+        try_join_all((first..first + SETS).map(|shard| shared.store.release(Shard(shard), of_nobody())));
+    tokio::try_join!(reads, sets).map(|_| ())
 }
+
+/// A release that no row takes.
+fn of_nobody() -> Release {
+    Release { released: Epoch(0), epoch: Epoch(1), owner: uuid::Uuid::new_v4().as_u128(), wait_ms: 0 }
+}
+
+/// Looks at the owner, reads the progress, the tasks from there on and the events of some, one after the other, as at a takeover.
 
 async fn reads(store: Arc<dyn Store>, shard: Shard, to: Wall) -> Result<(), Error> {
     store.look_at_owner(shard).await?;

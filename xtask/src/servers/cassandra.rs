@@ -54,7 +54,7 @@ const OPENS: [(&str, &str); 28] = [
 /// Nothing to wait for in a ring of one; all nodes of a larger one start together.
 const QUICK_START: [&str; 4] = [
     "-Dcassandra-foreground=yes",
-    "-Dcassandra.superuser_setup_delay_ms=0",
+    "-Dcassandra.superuser_setup_delay_ms=100",
     "-Dcassandra.skip_wait_for_gossip_to_settle=0",
     "-Dcassandra.ring_delay_ms=1000",
 ];
