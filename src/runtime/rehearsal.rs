@@ -95,7 +95,6 @@ fn of_nobody() -> Release {
 }
 
 /// Looks at the owner, reads the progress, the tasks from there on and the events of some, one after the other, as at a takeover.
-
 async fn reads(store: Arc<dyn Store>, shard: Shard, to: Wall) -> Result<(), Error> {
     store.look_at_owner(shard).await?;
     if let Some(progress) = store.progress(shard).await? {
