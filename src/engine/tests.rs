@@ -5,6 +5,7 @@ mod decisions;
 mod fairness;
 mod folding;
 mod gates;
+mod handing_over;
 mod late;
 mod limits;
 mod lining_up;
