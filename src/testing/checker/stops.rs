@@ -20,7 +20,7 @@ pub(super) fn what_was_stopped_stays_stopped(index: &Index<'_>, report: &mut Rep
 }
 
 /// What was stopped does not run once that is on record; and an event that lay in the log before an owner came wins
-/// against everything this owner starts, unless the log could not be read.
+/// against everything this owner starts, unless the log could not be read, or a broker that led before was believed.
 fn by_answers(index: &Index<'_>, report: &mut Report) {
     for (version, answer) in index.stops() {
         report.count(Rule::StoppedStaysStopped);
