@@ -79,17 +79,15 @@ impl Board {
     /// The group takes shards in order: those that are read are read on. Gives those that it had given; the caller tells of them.
     pub(super) fn take(&self, shards: &[Shard]) -> Vec<Shard> {
         let mut cells = locked(&self.cells);
-        let given = |shard: &&Shard| cells.get(shard).is_some_and(|cell| !cell.is_taken());
-        let taken: Vec<Shard> = shards.iter().filter(given).copied().collect();
-        for shard in &taken {
-            if let Some(cell) = cells.remove(shard) {
-                match cell.next() {
-                    Some(_) => {
-                        cell.taken.store(true, Ordering::Release);
-                        cells.insert(*shard, cell);
-                    }
-                    None => cell.revoke(),
-                }
+        let mut taken = Vec::new();
+        for shard in shards {
+            let Some(cell) = cells.get(shard).filter(|cell| !cell.is_taken()) else { continue };
+            taken.push(*shard);
+            if cell.next().is_some() {
+                cell.taken.store(true, Ordering::Release);
+            } else {
+                cell.revoke();
+                cells.remove(shard);
             }
         }
         taken

@@ -54,6 +54,13 @@ pub(super) fn partition_of(shard: Shard) -> i32 {
     i32::try_from(shard.0).unwrap_or(i32::MAX)
 }
 
+/// A list of one partition, with no position.
+fn only(topic: &str, partition: i32) -> TopicPartitionList {
+    let mut list = TopicPartitionList::with_capacity(1);
+    list.add_partition(topic, partition);
+    list
+}
+
 /// The thread's own things.
 pub(super) struct Member {
     shared: Arc<Shared>,
@@ -262,9 +269,7 @@ impl Member {
 
     /// The client in the group reads nothing: a record of it is one of a partition that was not paused in time.
     fn keep_paused(&self, partition: i32) {
-        let mut list = TopicPartitionList::with_capacity(1);
-        list.add_partition(&self.topic, partition);
-        let paused = self.client.pause(&list);
+        let paused = self.client.pause(&only(&self.topic, partition));
         tracing::debug!(partition, ?paused, "the client in the group was given a record");
     }
 

@@ -17,7 +17,7 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use super::super::options::Options;
 use super::super::recall::Recall;
 use super::super::{context, error, raw};
-use super::{partition_of, record_of};
+use super::{only, partition_of, record_of};
 use crate::log::{Error, Record};
 use crate::model::Shard;
 
@@ -116,9 +116,7 @@ impl Reader {
     }
 
     fn list(&self, shard: Shard) -> TopicPartitionList {
-        let mut list = TopicPartitionList::with_capacity(1);
-        list.add_partition(&self.topic, partition_of(shard));
-        list
+        only(&self.topic, partition_of(shard))
     }
 
     fn at(&self, shard: Shard, offset: u64) -> Result<TopicPartitionList, KafkaError> {
