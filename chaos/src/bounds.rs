@@ -2,13 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use dueline::testing::history::{Fault, History};
+use dueline::testing::history::{Called, End, Fault, History};
 use serde::Serialize;
 
 use crate::act::{MEANWHILE_QUEUE, RARE_QUEUE};
 use crate::cluster::BROKERS;
-use crate::course::{self, Answers, Course, HandOver, Recovery, Stretch};
+use crate::course::{self, Answers, Course, First, HandOver, Recovery, Stretch};
+use crate::event::is_even;
 use crate::plan::Scenario;
+use crate::sink;
 use crate::takeover::Spread;
 
 /// Of all events so many are accepted while a data centre is lost, and none waits longer for it.
@@ -26,6 +28,11 @@ const EVACUATION_LATE_MS_MAX: i64 = 1_000;
 const CALM_AFTER_MS_MAX: i64 = 90_000;
 /// What is due while no event can be taken in is so late at most (99th percentile).
 const MEANWHILE_MS_MAX: i64 = 1_000;
+
+/// While one handler is bad, tasks of the other are so late at most (99th percentile).
+const BESIDE_MS_MAX: i64 = 500;
+/// A handler is bad for sure, so long after the beginning and before the end of its fault, in milliseconds.
+const BAD_SINCE_MS: i64 = 100;
 
 /// A figure, what is wanted of it, and what came of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -86,6 +93,7 @@ pub(crate) fn of(scenario: Scenario, measured: &Measured<'_>) -> Vec<Bound> {
             all.chain([answered("a broker", measured.answers)]).collect()
         }
         Scenario::NodeWiped => vec![from_before(measured)],
+        Scenario::Handlers => beside(measured.history).collect(),
         _ => Vec::new(),
     }
 }
@@ -170,6 +178,34 @@ fn calm<'a>(measured: &Measured<'a>) -> impl Iterator<Item = Bound> + use<'a> {
         measured: course::calm_text(*calm_ms),
         kept: calm_ms.is_some_and(|ms| ms <= CALM_AFTER_MS_MAX),
     })
+}
+
+/// Tasks of the handler that stays as it is, while the other is bad: slots and retries are its own.
+fn beside(history: &History) -> impl Iterator<Item = Bound> {
+    let first = course::first_attempts(history);
+    history.faults.iter().map(move |fault| {
+        let of_other = first
+            .iter()
+            .filter(|one| !is_even(one.queue) && one.since <= fault.to && one.arrived >= fault.from);
+        let other = Spread::of(&mut of_other.map(First::late_ms).collect::<Vec<_>>());
+        // A moment at each end, when it is not told yet, or was not.
+        let inside = fault.from + BAD_SINCE_MS..fault.to - BAD_SINCE_MS;
+        let bad = history.called.iter().filter(|one| is_even(&one.queue) && inside.contains(&one.arrived));
+        let (calls, well) = (bad.clone().count(), bad.filter(|one| went_well(one)).count());
+        let told = other.map_or_else(|| "no call".to_owned(), |late| late.to_string());
+        Bound {
+            what: format!("{}: lateness of the other handler's tasks", fault.what),
+            wanted: format!("p99 at most {BESIDE_MS_MAX} ms, and no call of its own that goes well"),
+            measured: format!("{told}; {well} of its own {calls} calls went well"),
+            kept: other.is_some_and(|late| late.p99_ms <= BESIDE_MS_MAX) && calls > 0 && well == 0,
+        }
+    })
+}
+
+/// As a call of a bad handler does not: it succeeds, at once.
+fn went_well(called: &Called) -> bool {
+    let soon = called.arrived + sink::SLOW_MS;
+    called.ended.is_some_and(|(at, end)| end == End::Succeeded && at < soon)
 }
 
 /// Tasks that were due while all brokers were gone.

@@ -181,6 +181,26 @@ pub(crate) fn calm_text(calm_ms: Option<i64>) -> String {
 
 /// When each first attempt arrived, and how late it was.
 fn lateness(history: &History) -> Vec<(i64, i64)> {
+    first_attempts(history).into_iter().map(|one| (one.arrived, one.late_ms())).collect()
+}
+
+/// A first attempt.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct First<'a> {
+    pub(crate) queue: &'a str,
+    /// Since when it was due, accepted, and first in its queue.
+    pub(crate) since: i64,
+    pub(crate) arrived: i64,
+}
+
+impl First<'_> {
+    pub(crate) fn late_ms(&self) -> i64 {
+        (self.arrived - self.since).max(0)
+    }
+}
+
+/// All of them, in the order in which they arrived.
+pub(crate) fn first_attempts(history: &History) -> Vec<First<'_>> {
     let mut asked: BTreeMap<(&str, &str), Vec<&Asked>> = BTreeMap::new();
     for one in &history.asked {
         // A cancel that comes too late makes no task less late.
@@ -197,17 +217,31 @@ fn lateness(history: &History) -> Vec<(i64, i64)> {
     let mut late = Vec::new();
     for called in calls {
         let known = asked.get(&(called.queue.as_str(), called.id.as_str()));
-        let known = known.into_iter().flatten().filter(|asked| asked.acked <= called.arrived);
-        let accepted = known.map(|asked| asked.acked).max().unwrap_or(called.due);
+        // What placed it there. Of that time it is told only after its acknowledgement, which may be heard of after the call.
+        let placed =
+            known.into_iter().flatten().filter(|asked| due_of(asked).is_none_or(|due| due == called.due));
+        let (heard, unheard): (Vec<i64>, Vec<i64>) =
+            placed.map(|asked| asked.acked).partition(|acked| *acked <= called.arrived);
+        let first_unheard = unheard.first().map(|_| called.arrived);
+        let accepted = heard.into_iter().max().or(first_unheard).unwrap_or(called.due);
         let before = free.get(called.queue.as_str()).copied().unwrap_or(i64::MIN);
         if called.attempt == 1 {
             let since = called.due.max(accepted).max(before);
-            late.push((called.arrived, (called.arrived - since).max(0)));
+            late.push(First { queue: &called.queue, since, arrived: called.arrived });
         }
         let ended = called.ended.map_or(called.deadline, |(at, _)| at);
         free.insert(&called.queue, ended.max(before));
     }
     late
+}
+
+/// When a task is due by what was asked; `None` = when it is appended.
+fn due_of(asked: &Asked) -> Option<i64> {
+    match asked.asks {
+        Asks::Schedule { due, .. } => due,
+        Asks::Reschedule { due } => Some(due),
+        Asks::Redrive { .. } | Asks::Cancel | Asks::Abort | Asks::Nonsense => None,
+    }
 }
 
 fn stretches(history: &History, late: &[(i64, i64)], begun: i64, until: i64, length_ms: i64) -> Vec<Stretch> {
@@ -283,6 +317,19 @@ mod tests {
             "until the load ends"
         );
         assert_eq!(course.stretches.iter().map(|one| one.calls).collect::<Vec<_>>(), [4, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn what_is_called_before_its_acknowledgement_is_not_late() {
+        let of = |asks: Asks, acked| Asked { asks, ..asked("a", acked) };
+        let moved = |due, acked| of(Asks::Reschedule { due }, acked);
+        let late = |asked: Vec<Asked>| {
+            let called = vec![called("a", 10_000, 70_000, 70_050, 1)];
+            lateness(&History { asked, called, ..History::default() })
+        };
+        assert_eq!(late(vec![asked("a", 5), moved(10_000, 70_030)]), [(70_000, 0)]);
+        assert_eq!(late(vec![asked("a", 5), moved(10_000, 69_970)]), [(70_000, 30)]);
+        assert_eq!(late(vec![asked("a", 5), moved(10_000, 50)]), [(70_000, 60_000)]);
     }
 
     #[test]

@@ -4,6 +4,14 @@ use dueline::testing::history::Asks;
 
 use crate::clock::rfc3339;
 
+/// Handlers of the sink: that of queues whose names end with an even digit, and that of all others.
+pub(crate) const HANDLERS: [&str; 2] = ["even", "odd"];
+
+/// Whether the tasks of a queue are of the first of the [`HANDLERS`].
+pub(crate) fn is_even(queue: &str) -> bool {
+    queue.ends_with(['0', '2', '4', '6', '8'])
+}
+
 /// What is asked about a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
@@ -33,7 +41,10 @@ impl Event {
         match asks {
             Asks::Schedule { due, payload, .. } => {
                 let when = due.map(|due| format!(r#""due_at":"{}","#, rfc3339(due))).unwrap_or_default();
-                format!(r#"{{"queue":"{queue}","id":"{id}",{when}"handler":"sink","payload":{payload}}}"#)
+                let handler = HANDLERS[usize::from(!is_even(queue))];
+                format!(
+                    r#"{{"queue":"{queue}","id":"{id}",{when}"handler":"{handler}","payload":{payload}}}"#
+                )
             }
             Asks::Reschedule { due } => {
                 let when = rfc3339(*due);

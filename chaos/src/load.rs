@@ -1,6 +1,7 @@
-//! The load of a run: tasks due now, in the past, soon and later within the run, some at the same instant as others, cancels and
-//! reschedules, over thousands of queues. What is asked follows from the seed; when exactly, from the machine.
+//! The load of a run: tasks due now, in the past, soon, later within the run and long after it, some at the same instant as others,
+//! cancels and reschedules, over thousands of queues. What is asked follows from the seed; when exactly, from the machine.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -20,10 +21,15 @@ const QUIET_QUEUES: usize = 4_000;
 const TIES: i64 = 10;
 /// Tasks that may still be cancelled or moved; older ones are forgotten.
 const PENDING_MAX: usize = 2_000;
-/// The latest due time, so long after its event, in milliseconds: at least so much, and so much more than it takes until an
-/// event counts as known, or no cancel would be judged.
+/// The latest due time within the run, so long after its event, in milliseconds: at least so much, and so much more than it
+/// takes until an event counts as known, or no cancel would be judged.
 const LATER_MS: i64 = 45_000;
 const LATER_THAN_KNOWN_MS: i64 = 30_000;
+/// Tasks out of a hundred that are due so long after their events, in milliseconds: beyond what an owner looks ahead (two minutes), so
+/// that none has them in memory. So much later each is moved into the run, the last of them at its end.
+const FAR: i64 = 4;
+const FAR_MS: (i64, i64) = (1_800_000, 3_600_000);
+const MOVED_AFTER_MS: i64 = 40_000;
 /// Longer than an attempt may take, in milliseconds.
 const HANG_MS: u64 = 12_000;
 /// The stream of a seed that decides about the load.
@@ -54,6 +60,13 @@ impl Load {
                 }
                 producer.send(&tasks.next(wall_ms())).await?;
             }
+            // One that is paused until its end is one whose log may be gone.
+            while !pauses.load(Ordering::Relaxed)
+                && let Some(event) = tasks.bring_in(wall_ms(), 0)
+            {
+                pace.tick().await;
+                producer.send(&event).await?;
+            }
             Ok(())
         });
         Load { stop, paused, sending }
@@ -64,7 +77,7 @@ impl Load {
         self.paused.store(paused, Ordering::Relaxed);
     }
 
-    /// Stops it; everything sent is in the ledger.
+    /// Stops it, when no task is due after the run any more; everything sent is in the ledger.
     pub(crate) async fn stop(mut self) -> Result<()> {
         self.stop.store(true, Ordering::Relaxed);
         (&mut self.sending).await.context("the load ended with a panic")?
@@ -92,6 +105,8 @@ pub(crate) struct Tasks {
     dice: Rng,
     number: u64,
     pending: Vec<Pending>,
+    /// Tasks that are due long after the run, and when they were asked for; the oldest first.
+    far: VecDeque<(i64, Pending)>,
     /// The last task that is due at a time that was named: its queue and that time.
     before: Option<(String, i64)>,
     /// The latest due time, so long after its event.
@@ -101,7 +116,8 @@ pub(crate) struct Tasks {
 impl Tasks {
     pub(crate) fn new(seed: u64, known_ms: i64) -> Tasks {
         let later_ms = LATER_MS.max(known_ms + LATER_THAN_KNOWN_MS);
-        Tasks { dice: Rng::of_stream(seed, LOAD), number: 0, pending: Vec::new(), before: None, later_ms }
+        let (pending, far) = (Vec::new(), VecDeque::new());
+        Tasks { dice: Rng::of_stream(seed, LOAD), number: 0, pending, far, before: None, later_ms }
     }
 
     /// The next event, for this moment.
@@ -109,6 +125,7 @@ impl Tasks {
         let change = match self.dice.range_ms(0, 100) {
             0..10 => self.cancel(),
             10..20 => self.reschedule(now),
+            20..25 => self.bring_in(now, MOVED_AFTER_MS),
             _ => None,
         };
         change.unwrap_or_else(|| self.schedule(now))
@@ -117,13 +134,15 @@ impl Tasks {
     fn schedule(&mut self, now: i64) -> Event {
         self.number += 1;
         let id = format!("t-{}", self.number);
+        if self.dice.range_ms(0, 100) < FAR {
+            let (queue, due) = (self.queue(), now + self.dice.range_ms(FAR_MS.0, FAR_MS.1));
+            self.far.push_back((now, Pending { queue: queue.clone(), id: id.clone(), due, moved: false }));
+            return Event::schedule(&queue, &id, Some(due), self.payload());
+        }
         let (queue, due) = self.place(now);
         self.before = due.map(|due| (queue.clone(), due));
         if let Some(due) = due.filter(|due| *due > now) {
-            if self.pending.len() == PENDING_MAX {
-                self.pending.swap_remove(self.dice.index(PENDING_MAX));
-            }
-            self.pending.push(Pending { queue: queue.clone(), id: id.clone(), due, moved: false });
+            self.remember(Pending { queue: queue.clone(), id: id.clone(), due, moved: false });
         }
         Event::schedule(&queue, &id, due, self.payload())
     }
@@ -162,6 +181,22 @@ impl Tasks {
             110..112 => format!(r#"{{"n":{n},"hang_ms":{HANG_MS}}}"#),
             _ => format!(r#"{{"n":{n},"take_ms":{}}}"#, self.dice.range_ms(0, 40)),
         }
+    }
+
+    /// The oldest task that is due long after the run is moved into it, so long after it was asked for at least. It may be cancelled then.
+    fn bring_in(&mut self, now: i64, after_ms: i64) -> Option<Event> {
+        let (_, mut task) = self.far.pop_front_if(|(asked, _)| *asked + after_ms <= now)?;
+        (task.due, task.moved) = (now + self.dice.range_ms(1_000, self.later_ms), true);
+        self.remember(task.clone());
+        Some(Event::reschedule(&task.queue, &task.id, task.due))
+    }
+
+    /// It may be cancelled or moved, unless it is forgotten before.
+    fn remember(&mut self, task: Pending) {
+        if self.pending.len() == PENDING_MAX {
+            self.pending.swap_remove(self.dice.index(PENDING_MAX));
+        }
+        self.pending.push(task);
     }
 
     /// Of a task that was asked for before, whether that is in time or not.
@@ -231,6 +266,37 @@ mod tests {
             queues.iter().any(|queue| queues.iter().filter(|q| *q == queue).count() > 1)
         });
         assert!(tied.len() > 200 && of_one.count() > 80, "{}", tied.len());
+    }
+
+    #[test]
+    fn no_task_stays_due_after_the_run() {
+        let mut tasks = Tasks::new(5, 0);
+        let mut due: BTreeMap<String, i64> = BTreeMap::new();
+        let mut asked: BTreeMap<String, i64> = BTreeMap::new();
+        let mut moved_after = Vec::new();
+        let end = NOW + 100_000;
+        let mut note = |event: Event, now: i64| match event.asks {
+            Asks::Schedule { due: at, .. } => {
+                asked.insert(event.id.clone(), now);
+                due.insert(event.id, at.unwrap_or(now));
+            }
+            Asks::Reschedule { due: at } => {
+                moved_after.extend((due[&event.id] > end + LATER_MS).then(|| now - asked[&event.id]));
+                due.insert(event.id, at);
+            }
+            _ => assert!(due.remove(&event.id).is_some()),
+        };
+        for n in 0..5_000 {
+            note(tasks.next(NOW + n * 20), NOW + n * 20);
+        }
+        let within = tasks.far.len();
+        while let Some(event) = tasks.bring_in(end, 0) {
+            note(event, end);
+        }
+        assert_eq!(due.values().filter(|at| **at > end + LATER_MS).count(), 0);
+        let moved = moved_after.len() - within;
+        assert!(within > 40 && moved > 40, "{within} at the end, {moved} before");
+        assert!(moved_after[..moved].iter().all(|after| *after >= MOVED_AFTER_MS), "{moved_after:?}");
     }
 
     #[test]

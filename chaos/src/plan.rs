@@ -77,7 +77,7 @@ pub(crate) enum Offsets {
     End,
 }
 
-/// What handlers do with every call.
+/// What a handler does with every call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Mood {
@@ -210,7 +210,7 @@ pub(crate) enum Step {
         stopped: bool,
         rest_ms: i64,
     },
-    /// What handlers do with every call.
+    /// What the first of the two handlers does with every call.
     Handlers {
         mood: Mood,
         for_ms: i64,

@@ -19,12 +19,13 @@ use percent_encoding::percent_decode_str;
 use tokio::task::JoinSet;
 
 use crate::clock;
+use crate::event::is_even;
 use crate::ledger::{Calls, Taken};
 use crate::plan::Mood;
 
 /// The answer of a slow handler takes so much longer, in milliseconds; that of a silent one comes after every deadline.
-const SLOW_MS: u64 = 2_000;
-const SILENT_MS: u64 = 30_000;
+pub(crate) const SLOW_MS: i64 = 2_000;
+const SILENT_MS: i64 = 30_000;
 
 /// A sink that listens until it is dropped.
 #[derive(Debug)]
@@ -68,7 +69,7 @@ impl Sink {
         Ok(Sink { at, calls, mood, servers })
     }
 
-    /// What becomes of every call that arrives from now on.
+    /// What becomes of every call of the first of the handlers that arrives from now on; the other stays as it is.
     pub(crate) fn set_mood(&self, mood: Mood) {
         *self.mood.lock().unwrap_or_else(PoisonError::into_inner) = mood;
     }
@@ -102,7 +103,10 @@ async fn take(
         return (StatusCode::BAD_REQUEST, "a header is missing or cannot be read").into_response();
     };
     let wish: Wish = serde_json::from_str(&called.payload).unwrap_or_default();
-    let mood = *mood.lock().unwrap_or_else(PoisonError::into_inner);
+    let mood = match is_even(&called.queue) {
+        true => *mood.lock().unwrap_or_else(PoisonError::into_inner),
+        false => Mood::Willing,
+    };
     let fails = called.attempt <= wish.fail || mood == Mood::Failing;
     let hang_ms = if called.attempt == 1 { wish.hang_ms } else { 0 };
     let mut open = match calls.arrived(called, &by) {
@@ -114,7 +118,7 @@ async fn take(
         Mood::Slow => SLOW_MS,
         Mood::Silent => SILENT_MS,
     };
-    let take_ms = wish.take_ms.max(hang_ms) + more_ms;
+    let take_ms = wish.take_ms.max(hang_ms) + more_ms.unsigned_abs();
     if take_ms > 0 {
         tokio::time::sleep(Duration::from_millis(take_ms)).await;
     }

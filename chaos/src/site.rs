@@ -11,6 +11,7 @@ use dueline::config::Config;
 use dueline::log::kafka::topics;
 use dueline::store::cassandra::migrate;
 
+use crate::event::HANDLERS;
 use crate::say;
 use crate::sink::Sink;
 
@@ -18,6 +19,8 @@ use crate::sink::Sink;
 pub(crate) const SHARDS: u32 = 12;
 /// Time for one attempt, in seconds, and so for what an instance leaves open when it is killed.
 const TIMEOUT_SECONDS: u64 = 8;
+/// Calls of a handler at once on an instance: enough for the load, and few enough that a slow handler uses all of them.
+const CONCURRENCY: u32 = 8;
 /// Dropping a keyspace may take this long.
 const DROP_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time for a topic to go, and between two tries to make it again.
@@ -165,6 +168,7 @@ impl Site {
         let Spot { dc, listen } = spot;
         let nodes = cassandra.split(',').map(|node| format!("{node:?}")).collect::<Vec<_>>().join(", ");
         let (copies, copies_min) = if *spread { (3, 2) } else { (1, 1) };
+        let handlers = HANDLERS.map(|name| handler(name, url)).concat();
         format!(
             r#"
 [instance]
@@ -189,18 +193,27 @@ access = "open"
 [log]
 format = "text"
 filter = "{log}"
+{handlers}"#
+        )
+    }
+}
+
+/// A handler of a configuration. Several share an address, and nothing else.
+fn handler(name: &str, url: &str) -> String {
+    format!(
+        r#"
 [[handler]]
-name = "sink"
+name = "{name}"
 kind = "http"
 url = "{url}"
 timeout = "{TIMEOUT_SECONDS}s"
+concurrency = {CONCURRENCY}
 [handler.retry]
 max_attempts = 1000
 initial = "500ms"
 max = "2s"
 "#
-        )
-    }
+    )
 }
 
 /// The port of `host:port`.

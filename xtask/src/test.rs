@@ -22,6 +22,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
@@ -111,6 +112,10 @@ fn lose_a_data_centre(tally: &mut Tally) -> Result<()> {
     }
     let programs = std::env::current_exe().context("the path of this program")?;
     let out = workspace::root()?.join("target/chaos/dc-loss-smoke");
+    let report = out.join("report.html");
+    if report.exists() {
+        std::fs::remove_file(&report).with_context(|| format!("removing {}", report.display()))?;
+    }
     let ended = Command::new(programs.with_file_name("chaos"))
         .args(["run", "dc-loss", "--servers", "cluster", "--seed", "1", "--minutes", "1", "--rate", "20"])
         // Whoever runs the tests may do other things meanwhile: promises are judged, figures are told.
@@ -125,16 +130,35 @@ fn lose_a_data_centre(tally: &mut Tally) -> Result<()> {
         .context("running chaos")?;
     let told = String::from_utf8_lossy(&ended.stdout);
     say::line(told.trim_end());
-    match ended.status.success() {
-        true => tally.passed += 1,
-        false => {
-            tally.failed += 1;
-            // Told again at the end, where whoever reads only that finds it.
-            tally.failures.push(format!("the loss of a data centre ({}): {}", ended.status, told.trim_end()));
-            tally.succeeded = false;
-        }
+    // Told again at the end, where whoever reads only that finds it.
+    let failed = || format!("the loss of a data centre ({}): {}", ended.status, told.trim_end());
+    tally.judge(ended.status.success(), failed);
+    if report.exists() {
+        let opened = open_the_report(&report)?;
+        tally.judge(opened, || format!("{} in a browser: see above", report.display()));
     }
     Ok(())
+}
+
+/// In a real browser, by a test of `chaos`.
+fn open_the_report(report: &Path) -> Result<bool> {
+    let output = cargo("test")?
+        .args([
+            "--bin",
+            "chaos",
+            "--",
+            "--exact",
+            "--ignored",
+            "page::tests::a_browser_shows_the_page_of_a_run",
+        ])
+        .env("DUELINE_TEST_REPORT", report)
+        .env("DUELINE_TEST_BROWSER", packages::BROWSER_PROGRAM)
+        .stderr(Stdio::inherit())
+        .output()
+        .context("running cargo")?;
+    let told = String::from_utf8_lossy(&output.stdout);
+    say::line(told.trim_end());
+    Ok(output.status.success() && told.contains("test result: ok. 1 passed"))
 }
 
 /// An image of the program that the tests were built with, run as the manifests ask.
@@ -148,14 +172,7 @@ fn run_the_image(tally: &mut Tally) -> Result<()> {
         say::line(format_args!("the image: {error:#}"));
         false
     });
-    match holds {
-        true => tally.passed += 1,
-        false => {
-            tally.failed += 1;
-            tally.failures.push("the image: see above".to_owned());
-            tally.succeeded = false;
-        }
-    }
+    tally.judge(holds, || "the image: see above".to_owned());
     Ok(())
 }
 
@@ -239,6 +256,17 @@ struct Tally {
 }
 
 impl Tally {
+    /// One thing that is no test program.
+    fn judge(&mut self, holds: bool, failure: impl FnOnce() -> String) {
+        if holds {
+            self.passed += 1;
+            return;
+        }
+        self.failed += 1;
+        self.failures.push(failure());
+        self.succeeded = false;
+    }
+
     fn count(&mut self, line: &str) {
         if let Some(name) = line.strip_prefix("test ").and_then(|line| line.strip_suffix(" ... FAILED")) {
             self.failures.push(name.to_owned());

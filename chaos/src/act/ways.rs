@@ -5,6 +5,7 @@ use anyhow::{Context as _, Result};
 use super::taken_in;
 use crate::clock::{self, sleep_ms, until_wall, wall_ms};
 use crate::cluster;
+use crate::event::HANDLERS;
 use crate::offsets;
 use crate::plan::{Mood, Offsets};
 use crate::say;
@@ -85,12 +86,13 @@ pub(super) async fn renew_topic(stage: &mut Stage<'_>, stopped: bool) -> Result<
     Ok(())
 }
 
+/// The other handler stays as it is.
 pub(super) async fn handlers(stage: &mut Stage<'_>, mood: Mood, for_ms: i64) {
     let from = wall_ms();
     stage.sink.set_mood(mood);
     until_wall(from + for_ms).await;
     stage.sink.set_mood(Mood::Willing);
-    stage.fault(format!("handlers {mood:?}"), from);
+    stage.fault(format!("handler {} {mood:?}", HANDLERS[0]), from);
 }
 
 pub(super) async fn step_clock(stage: &mut Stage<'_>, victim: &str, by_ms: i64, for_ms: i64) -> Result<()> {

@@ -57,6 +57,34 @@ fn requests_without_a_quorum_or_a_broker_are_refused_clearly_or_done() {
     assert_eq!(kept(Answers { refused: 0, ..CLEAR }), [false; 3], "nobody asked for what cannot be done");
 }
 
+#[test]
+fn a_bad_handler_makes_no_task_of_the_other_late() {
+    let kept = |other: &[(i64, i64)], bad: Called| {
+        let mut history = History {
+            faults: vec![Fault { what: "bad".into(), from: 10_000, to: 30_000 }],
+            called: vec![bad],
+            ..History::default()
+        };
+        for (number, (due, late_ms)) in other.iter().enumerate() {
+            let queue = format!("q{number}-1");
+            history.asked.push(sample::asked(&queue, "t", 5));
+            history.called.push(sample::called(&queue, "t", *due, (due + late_ms, due + late_ms + 1)));
+        }
+        let course = Course::of(&history, 2, Vec::new(), 40_000);
+        let bounds = of(Scenario::Handlers, &nothing(&history, &course));
+        bounds.iter().map(|bound| bound.kept).collect::<Vec<_>>()
+    };
+    let called = |ended| Called { ended, ..sample::called("q-2", "t", 15_000, (15_000, 15_001)) };
+    let (failed, slow) = (called(Some((15_001, End::Failed))), called(Some((17_001, End::Succeeded))));
+    assert_eq!(kept(&[(12_000, 500)], failed.clone()), [true]);
+    assert_eq!(kept(&[(12_000, 500)], slow), [true]);
+    assert_eq!(kept(&[(12_000, 501)], failed.clone()), [false]);
+    assert_eq!(kept(&[(12_000, 5), (13_000, 20_000)], failed.clone()), [false], "it had to wait for the end");
+    assert_eq!(kept(&[(1_000, 20_000)], failed.clone()), [false]);
+    assert_eq!(kept(&[], failed), [false], "nothing of the other ran meanwhile");
+    assert_eq!(kept(&[(12_000, 5)], called(Some((15_001, End::Succeeded)))), [false], "it was not bad");
+}
+
 fn recovery(took_ms: i64) -> Recovery {
     Recovery { dc: "dc1".into(), whole: true, from: 10_000, to: 60_000, took_ms }
 }

@@ -111,35 +111,63 @@ const drawn = [...document.querySelectorAll('svg')].map(svg => [box(svg).width >
 const legends = [...document.querySelectorAll('p.legend')].map(one => [...one.querySelectorAll('i')].map(colour =>
     box(colour).width > 5 && getComputedStyle(colour).backgroundColor !== 'rgba(0, 0, 0, 0)'));
 document.title = JSON.stringify({ drawn, legends, wide: wide.length,
-    bad: getComputedStyle(document.querySelector('.bad')).color });
+    bad: document.querySelector('.bad') && getComputedStyle(document.querySelector('.bad')).color });
 </script>";
 
-#[test]
-fn a_browser_shows_the_pictures_within_the_page() {
-    let Some(browser) = browser() else { return };
-    let dir = tempfile::tempdir().expect("a folder");
-    let page = dir.path().join("report.html");
-    std::fs::write(&page, html(&history()) + MEASURE).expect("a page");
+/// What the browser found in the page, which is written to that folder first.
+fn opened(browser: &Path, dir: &Path, html: &str) -> serde_json::Value {
+    let page = dir.join("report.html");
+    std::fs::write(&page, html.to_owned() + MEASURE).expect("a page");
     let output = Command::new(browser)
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--window-size=1200,900", "--dump-dom"])
-        .arg(format!("--user-data-dir={}", dir.path().join("profile").display()))
+        .arg(format!("--user-data-dir={}", dir.join("profile").display()))
         .arg(format!("file://{}", page.display()))
         .output()
         .expect("the browser runs");
     let dom = String::from_utf8_lossy(&output.stdout);
     let title = dom.split("<title>").nth(1).and_then(|rest| rest.split("</title>").next());
-    let found: serde_json::Value = serde_json::from_str(title.unwrap_or_default())
-        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
-    // Lines, the band of the fault, and words at the axes; the picture of owners has bars and no lines but axes.
+    serde_json::from_str(title.unwrap_or_default())
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)))
+}
+
+/// Lines, the band of the fault, and words at the axes; the picture of owners has bars and no lines but axes.
+fn assert_drawn(found: &serde_json::Value) {
     assert_eq!(found["drawn"].as_array().map(Vec::len), Some(4), "{found}");
     for picture in found["drawn"].as_array().expect("a list") {
         assert!(picture.as_array().expect("a list").iter().all(|holds| *holds == true), "{found}");
     }
+    assert_eq!(found["wide"], 0, "nothing is cut off at the right: {found}");
+}
+
+#[test]
+fn a_browser_shows_the_pictures_within_the_page() {
+    let Some(browser) = browser() else { return };
+    let dir = tempfile::tempdir().expect("a folder");
+    let found = opened(&browser, dir.path(), &html(&history()));
+    assert_drawn(&found);
     assert_eq!(
         found["legends"],
         serde_json::json!([[true, true], [true, true], [true, true, true], [true, true]]),
         "{found}"
     );
-    assert_eq!(found["wide"], 0, "nothing is cut off at the right: {found}");
     assert_eq!(found["bad"], "rgb(179, 38, 30)", "what is wrong is red: {found}");
+}
+
+#[test]
+#[ignore = "DUELINE_TEST_REPORT names the page of a run, which cargo xtask test makes"]
+fn a_browser_shows_the_page_of_a_run() {
+    let report = std::env::var_os("DUELINE_TEST_REPORT").expect("DUELINE_TEST_REPORT");
+    let html = std::fs::read_to_string(report).expect("the page of a run");
+    let Some(browser) = browser() else { return };
+    let dir = tempfile::tempdir().expect("a folder");
+    let found = opened(&browser, dir.path(), &html);
+    assert_drawn(&found);
+    let legends: Vec<&Vec<serde_json::Value>> =
+        found["legends"].as_array().into_iter().flatten().filter_map(|one| one.as_array()).collect();
+    // Six instances ran shards.
+    assert_eq!(legends.iter().map(|one| one.len()).collect::<Vec<_>>(), [2, 2, 3, 6], "{found}");
+    assert!(legends.into_iter().flatten().all(|colour| *colour == true), "{found}");
+    let happened = html.split("<h2>What happened</h2>").nth(1).and_then(|rest| rest.split("<h2>").next());
+    let happened = happened.expect("what happened");
+    assert!((1..=3).any(|dc| happened.contains(&format!("dc{dc} lost"))), "{happened}");
 }

@@ -50,7 +50,7 @@ pub(crate) enum Scenario {
     OffsetsReset,
     /// the schedule topic deleted and made anew, with instances and without; shards stop, and are reset
     TopicRenewed,
-    /// handlers that all fail, are slow, or do not answer, for a while
+    /// a handler whose calls all fail, are slow, or get no answer, for a while, beside one that is well
     Handlers,
     /// an instance whose wall clock jumps ahead or back (Linux)
     ClockStep,

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::{Step, Wire};
+use crate::event::HANDLERS;
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -51,7 +52,9 @@ impl fmt::Display for Step {
                 let when = if *stopped { "while all instances are stopped" } else { "while instances run" };
                 write!(f, "delete the schedule topic and make it anew {when}, reset all shards")
             }
-            Step::Handlers { mood, for_ms, .. } => write!(f, "handlers {mood:?} for {:.1} s", s(for_ms)),
+            Step::Handlers { mood, for_ms, .. } => {
+                write!(f, "handler {} {mood:?} for {:.1} s", HANDLERS[0], s(for_ms))
+            }
             Step::MoveClock { victim, by_ms, for_ms, .. } => {
                 write!(f, "the clock of {victim} {:+.1} s for {:.1} s", s(by_ms), s(for_ms))
             }
