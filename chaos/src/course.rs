@@ -217,13 +217,7 @@ pub(crate) fn first_attempts(history: &History) -> Vec<First<'_>> {
     let mut late = Vec::new();
     for called in calls {
         let known = asked.get(&(called.queue.as_str(), called.id.as_str()));
-        // What placed it there. Of that time it is told only after its acknowledgement, which may be heard of after the call.
-        let placed =
-            known.into_iter().flatten().filter(|asked| due_of(asked).is_none_or(|due| due == called.due));
-        let (heard, unheard): (Vec<i64>, Vec<i64>) =
-            placed.map(|asked| asked.acked).partition(|acked| *acked <= called.arrived);
-        let first_unheard = unheard.first().map(|_| called.arrived);
-        let accepted = heard.into_iter().max().or(first_unheard).unwrap_or(called.due);
+        let accepted = accepted(called, known.map_or(&[], Vec::as_slice));
         let before = free.get(called.queue.as_str()).copied().unwrap_or(i64::MIN);
         if called.attempt == 1 {
             let since = called.due.max(accepted).max(before);
@@ -235,12 +229,21 @@ pub(crate) fn first_attempts(history: &History) -> Vec<First<'_>> {
     late
 }
 
-/// When a task is due by what was asked; `None` = when it is appended.
-fn due_of(asked: &Asked) -> Option<i64> {
+/// When it was heard of that a task was accepted with the due time of its call: that may be after the call, which is then no later than
+/// it was called.
+fn accepted(called: &Called, asked: &[&Asked]) -> i64 {
+    let is_of = |one: &Asked| due_of(one) == called.due;
+    let is_known = asked.iter().any(|one| is_of(one));
+    let mut acked = asked.iter().filter(|one| !is_known || is_of(one)).map(|one| one.acked);
+    let heard = acked.clone().filter(|acked| *acked <= called.arrived).max();
+    heard.or_else(|| acked.next().map(|_| called.arrived)).unwrap_or(called.due)
+}
+
+/// When a task is due by what was asked.
+fn due_of(asked: &Asked) -> i64 {
     match asked.asks {
-        Asks::Schedule { due, .. } => due,
-        Asks::Reschedule { due } => Some(due),
-        Asks::Redrive { .. } | Asks::Cancel | Asks::Abort | Asks::Nonsense => None,
+        Asks::Reschedule { due } | Asks::Schedule { due: Some(due), .. } => due,
+        _ => asked.appended,
     }
 }
 
