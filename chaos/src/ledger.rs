@@ -78,12 +78,13 @@ impl Sent {
         send: impl FnOnce() -> Result<T, E>,
     ) -> Result<(usize, T), E> {
         let mut entries = self.lock();
-        let sent = send()?;
         let sent_at = clock::wall_ms();
+        let sent = send()?;
         let asked = Asked {
             shard: None,
             offset: None,
             appended: sent_at,
+            handed: Some(sent_at),
             acked: i64::MAX,
             queue: Some(queue.to_owned()),
             id: Some(id.to_owned()),

@@ -6,7 +6,7 @@ use std::io::{BufWriter, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use dueline::testing::checker::{self, Rule, Slack};
+use dueline::testing::checker::{self, Rule};
 use dueline::testing::history::History;
 use serde::Serialize;
 
@@ -122,7 +122,7 @@ impl Report {
         let history = stage.history();
         write_history(&dir.join(HISTORY), &history)?;
         write_lines(&dir.join("shards.jsonl"), &stage.watch.changes())?;
-        let slack = Slack { known_near_ms: scenario.known_near_ms(), ..Slack::default() };
+        let slack = stage.options.slack;
         let judged = checker::check(&history, &slack);
         write_stories(&dir, &history, &judged)?;
         let takeovers = match scenario {
@@ -234,10 +234,10 @@ pub(crate) fn begin(dir: &Path, scenario: Scenario, options: &stage::Options) ->
             _ => {}
         }
     }
-    let stage::Options { program, digest, seed, commit, rate, known_near_ms, .. } = options;
+    let stage::Options { program, digest, seed, commit, rate, slack, .. } = options;
     let begun = serde_json::json!({
         "scenario": scenario, "seed": seed, "commit": commit, "program": program, "digest": digest,
-        "rate": rate, "known_ms": Slack::default().known_ms, "known_near_ms": known_near_ms,
+        "rate": rate, "known_ms": slack.known_ms, "known_near_ms": slack.known_near_ms,
         "begun_at": rfc3339(wall_ms()),
     });
     let path = dir.join(BEGUN);
@@ -356,7 +356,8 @@ mod tests {
     #[test]
     fn a_run_without_calls_is_not_clean() {
         let mut history = History { asked: vec![sample::asked("q", "t", 5)], ..History::default() };
-        let words = |history: &History| unjudged(&checker::check(history, &Slack::default()), history);
+        let words =
+            |history: &History| unjudged(&checker::check(history, &checker::Slack::default()), history);
         assert!(words(&history).contains(&"no phantom"), "{:?}", words(&history));
         history.called = vec![sample::called("q", "t", 5, (6, 7))];
         let left = words(&history);

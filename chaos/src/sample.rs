@@ -8,6 +8,7 @@ pub(crate) fn asked(queue: &str, id: &str, acked: i64) -> Asked {
         shard: Some(0),
         offset: Some(0),
         appended: acked,
+        handed: None,
         acked,
         queue: Some(queue.into()),
         id: Some(id.into()),

@@ -9,6 +9,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use dueline::testing::checker::Slack;
 use dueline::testing::history::Fault;
 use rustix::process::Signal;
 
@@ -51,8 +52,8 @@ pub(crate) struct Options {
     pub(crate) commit: String,
     /// Events a second.
     pub(crate) rate: u32,
-    /// So long after its acknowledgement an event near a fault counts as known, in milliseconds.
-    pub(crate) known_near_ms: i64,
+    /// What the judge lets pass.
+    pub(crate) slack: Slack,
     /// What moves the clocks of instances, where they are moved.
     pub(crate) clocks: Option<PathBuf>,
     /// A mistake planted in instances.
@@ -191,8 +192,8 @@ impl<'a> Stage<'a> {
     }
 
     pub(crate) fn start_load(&mut self) {
-        let Options { seed, rate, known_near_ms, .. } = self.options;
-        self.load = Some(Load::start(self.producer.clone(), seed, rate, known_near_ms));
+        let Options { seed, rate, slack, .. } = self.options;
+        self.load = Some(Load::start(self.producer.clone(), seed, rate, slack.known_near_ms));
     }
 
     /// Has the load send nothing for a while, or go on.

@@ -219,7 +219,7 @@ impl Shard {
             Effect::Reject(offset, rejection) => panic!("{offset} is rejected: {rejection:?}"),
             Effect::Forward(offset, _) => panic!("{offset} is not at home"),
             Effect::Observe(Observation::Stopped(why)) => panic!("the shard stopped: {why}"),
-            Effect::BreakOff(_)
+            Effect::BreakOff(..)
             | Effect::FreeSlots(..)
             | Effect::WithdrawSlots(..)
             | Effect::Rejoin(_)

@@ -364,7 +364,7 @@ impl Engine {
             self.attempts.deadlines.pop_first();
             let lost = self.attempts.open.get_mut(&seq).and_then(|attempt| attempt.lost.take());
             if lost.is_none() {
-                self.effects.push_back(Effect::BreakOff(seq));
+                self.effects.push_back(Effect::BreakOff(seq, Outcome::TimedOut));
             }
             self.end(seq, lost.unwrap_or(CallEnd::of(Outcome::TimedOut)));
         }

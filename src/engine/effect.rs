@@ -189,8 +189,8 @@ pub enum Effect {
     WithdrawSlots(Lane, u32),
     /// Call a handler.
     Call(Box<CallOrder>),
-    /// Break off the call of this sequence number.
-    BreakOff(u64),
+    /// Break off the call of this sequence number, which has ended so.
+    BreakOff(u64, Outcome),
     /// Ask for the gates anew: those known may be older than what an owner before set.
     AskGates,
     /// Stop the queue of a task that dies, until a person resumes it. Answered when that is on record, and in force here.

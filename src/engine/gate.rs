@@ -65,7 +65,7 @@ impl Engine {
     /// Breaks off a call on purpose. Its handler may still be at work, so its queue waits for the deadline, unless the
     /// handler bears an overlap.
     pub(super) fn abort(&mut self, seq: u64) {
-        self.effects.push_back(Effect::BreakOff(seq));
+        self.effects.push_back(Effect::BreakOff(seq, Outcome::Aborted));
         let error = Some(Arc::from("broken off by a person"));
         let lost = !planted!(AbortForgets);
         self.call_ended(seq, CallEnd { error, lost, ..CallEnd::of(Outcome::Aborted) });

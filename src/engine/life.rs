@@ -3,7 +3,7 @@
 //! What the lease says is carried out here; the lease itself is `ownership`. Letting go in order writes down what was
 //! applied and releases, at one time. Forgetting drops every task, never a call under way: its end is still written.
 
-use crate::model::{Boot, OwnerUuid, Place, Wall};
+use crate::model::{Boot, Outcome, OwnerUuid, Place, Wall};
 
 use super::commit::Commit;
 use super::effect::{Effect, LeaveCause, Observation};
@@ -98,7 +98,7 @@ impl Engine {
     fn fenced(&mut self) {
         self.observe(Observation::LeaseLost("fenced"));
         for seq in self.attempts.running() {
-            self.effects.push_back(Effect::BreakOff(seq));
+            self.effects.push_back(Effect::BreakOff(seq, Outcome::Interrupted));
         }
         for lane in self.attempts.slots() {
             self.free_slot(lane);
@@ -137,7 +137,7 @@ impl Engine {
         self.gap_since.get_or_insert(self.now.boot);
         self.observe(Observation::LeaseLost(cause));
         for seq in self.attempts.running() {
-            self.effects.push_back(Effect::BreakOff(seq));
+            self.effects.push_back(Effect::BreakOff(seq, Outcome::Interrupted));
             self.hold_own(seq);
         }
     }

@@ -11,7 +11,7 @@ use tokio::task::AbortHandle;
 
 use crate::engine::{Engine, Input, Options};
 use crate::log::Record;
-use crate::model::{Boot, HandlerName, Now, Outcome, Shard, Wall};
+use crate::model::{Boot, HandlerName, Now, Outcome, Shard};
 use crate::telemetry::otlp::Attempt;
 
 use super::alarm::Alarm;
@@ -30,7 +30,6 @@ pub(crate) enum Command {
 pub(super) struct Calling {
     pub(super) task: AbortHandle,
     pub(super) handler: HandlerName,
-    pub(super) deadline: Wall,
     pub(super) attempt: Option<Attempt>,
 }
 

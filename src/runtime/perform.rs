@@ -99,7 +99,7 @@ impl Actor {
                 self.shared.slots.withdraw(self.shard, &lane, unused);
             }
             Effect::Call(order) => self.call(*order),
-            Effect::BreakOff(seq) => self.break_off(seq),
+            Effect::BreakOff(seq, outcome) => self.break_off(seq, outcome),
             Effect::AskGates => self.shared.gates.look(),
             Effect::StopQueue { seq, key, reason } => {
                 let (shared, at) = (self.shared.clone(), self.shared.clock.now().wall);
@@ -233,7 +233,7 @@ impl Actor {
         if let Some(late_us) = late_us {
             self.shared.metrics.lateness(&order.content.handler, late_us as f64 / 1e6);
         }
-        let (handler, deadline) = (order.content.handler.clone(), order.deadline);
+        let handler = order.content.handler.clone();
         let of = handler.clone();
         let mut call = call_of(order, self.shard);
         let late_ms = late_us.map(|us| us / 1_000);
@@ -248,25 +248,16 @@ impl Actor {
             shared.slots.ended(&of, ending.outcome);
             let _ = ended.send(Input::CallEnded(seq, call_end(ending)));
         });
-        self.calls.insert(seq, Calling { task: task.abort_handle(), handler, deadline, attempt });
+        self.calls.insert(seq, Calling { task: task.abort_handle(), handler, attempt });
     }
 
-    fn break_off(&mut self, seq: u64) {
+    fn break_off(&mut self, seq: u64, outcome: Outcome) {
         let Some(call) = self.calls.remove(&seq) else { return };
         call.task.abort();
-        let is_late = self.shared.clock.now().wall >= call.deadline;
         if let Some(attempt) = &call.attempt {
-            // A shard that runs on has ended it for a person; else the next owner finds it open.
-            attempt.end(match is_late {
-                true => Outcome::TimedOut,
-                false if self.engine.runs() => Outcome::Aborted,
-                false => Outcome::Interrupted,
-            });
+            attempt.end(outcome);
         }
-        // Nobody else says that it hung.
-        if is_late {
-            self.shared.slots.ended(&call.handler, Outcome::TimedOut);
-        }
+        self.shared.slots.ended(&call.handler, outcome);
     }
 }
 

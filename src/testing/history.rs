@@ -50,6 +50,10 @@ pub struct Asked {
     pub offset: Option<u64>,
     /// The broker's append time.
     pub appended: i64,
+    /// When the producer was given it, where known. The log may hold a copy of then: one whose acknowledgement was lost, so that
+    /// another was made, which `offset` and `appended` are of.
+    #[serde(default)]
+    pub handed: Option<i64>,
     /// When the producer had the acknowledgement.
     pub acked: i64,
     /// The queue; `None` = the product names it.
@@ -64,6 +68,24 @@ pub struct Asked {
     /// It lies on another partition than its queue's home.
     #[serde(default)]
     pub misplaced: bool,
+}
+
+impl Asked {
+    /// The earliest time at which the log may hold it.
+    pub fn earliest(&self) -> i64 {
+        self.handed.map_or(self.appended, |handed| handed.min(self.appended))
+    }
+
+    /// The earliest time at which a task may run by it; `None` = it sets none.
+    pub fn ready(&self) -> Option<i64> {
+        let due = match &self.asks {
+            Asks::Schedule { due, .. } => *due,
+            Asks::Reschedule { due } => Some(*due),
+            Asks::Redrive { .. } => None,
+            Asks::Abort | Asks::Cancel | Asks::Nonsense => return None,
+        };
+        Some(due.unwrap_or(i64::MIN).max(self.earliest()))
+    }
 }
 
 /// How a call ended, in the handler's words.

@@ -352,7 +352,7 @@ impl TestScheduler {
                 Input::Produced(Version(offset), Ok(()))
             }
             Effect::Observe(engine::Observation::Stopped(why)) => panic!("stopped: {why}: a bug of Dueline"),
-            Effect::BreakOff(_)
+            Effect::BreakOff(..)
             | Effect::FreeSlots(..)
             | Effect::WithdrawSlots(..)
             | Effect::Rejoin(_)

@@ -60,6 +60,7 @@ fn asked(sent: &Sent) -> Asked {
         shard: None,
         offset: None,
         appended: sent.appended,
+        handed: None,
         acked: sent.acked,
         queue: Some(sent.planned.queue.clone()),
         id: Some(sent.planned.id.clone()),

@@ -77,6 +77,7 @@ fn asked(append: &Append) -> plain::Asked {
         shard: Some(append.shard.0),
         offset: Some(append.offset),
         appended: at,
+        handed: None,
         acked: at,
         queue: None,
         id: None,

@@ -109,7 +109,7 @@ impl World {
                 self.handlers.sent(from, order.token.sequence);
                 self.after(ms, Event::Call(from, order, self.now));
             }
-            Effect::BreakOff(seq) => {
+            Effect::BreakOff(seq, _) => {
                 self.slot_is_free(from, seq);
                 self.break_off(from, seq);
             }

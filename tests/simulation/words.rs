@@ -63,7 +63,7 @@ pub(crate) fn of_effect(effect: &Effect) -> &'static str {
         Effect::FreeSlots(..) => "free slots",
         Effect::WithdrawSlots(..) => "withdraw slots",
         Effect::Call(_) => "call",
-        Effect::BreakOff(_) => "break off",
+        Effect::BreakOff(..) => "break off",
         Effect::AskGates => "ask gates",
         Effect::StopQueue { .. } => "stop queue",
         Effect::Rejoin(_) => "rejoin",

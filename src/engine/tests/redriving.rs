@@ -132,7 +132,7 @@ fn an_abort_breaks_a_call_off_and_its_queue_waits_for_the_deadline() {
     rig.schedule("q", "b", 0);
     let seq = rig.calls[0].token.sequence;
     rig.append("q", "a", Verb::Abort);
-    assert!(rig.broken_off.contains(&seq));
+    assert_eq!(rig.broken_off, [(seq, Outcome::Aborted)].into());
     rig.calls.clear();
     rig.append("q", "b", Verb::Abort);
     rig.run(9_000);

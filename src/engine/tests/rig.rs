@@ -1,6 +1,6 @@
 //! A rig for one engine: store and log as plain data, every effect answered at once unless it is held back.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::engine::{
@@ -8,7 +8,7 @@ use crate::engine::{
 };
 use crate::model::{
     Boot, DeadLetterRow, Decision, Due, Event, EventRow, Fact, FactRow, HandlerName, LateQueueRow, Now,
-    OwnerRow, OwnerUuid, Payload, Place, Pointer, PointerPage, PointerRange, Progress, QueueName,
+    Outcome, OwnerRow, OwnerUuid, Payload, Place, Pointer, PointerPage, PointerRange, Progress, QueueName,
     RetryPolicy, Row, Shard, Standing, TaskContent, TaskEvent, TaskEventKind, TaskId, TaskKey, Verb, Version,
     Wall, limits,
 };
@@ -60,7 +60,7 @@ pub(super) struct Rig {
     pub(super) budget: usize,
     /// Calls that have not ended, in the order they came.
     pub(super) calls: VecDeque<CallOrder>,
-    pub(super) broken_off: BTreeSet<u64>,
+    pub(super) broken_off: BTreeMap<u64, Outcome>,
     pub(super) slots_out: i64,
     /// Writes are kept here while this is some.
     pub(super) held_writes: Option<Vec<(u64, Arc<[Row]>)>>,
@@ -151,7 +151,7 @@ impl Rig {
             facts: BTreeMap::new(),
             events: Vec::new(),
             calls: VecDeque::new(),
-            broken_off: BTreeSet::new(),
+            broken_off: BTreeMap::new(),
             slots_out: 0,
             held_writes: None,
             looked_up: 0,
@@ -391,8 +391,8 @@ impl Rig {
                 self.calls.push_back(*order);
                 return None;
             }
-            Effect::BreakOff(seq) => {
-                self.broken_off.insert(seq);
+            Effect::BreakOff(seq, outcome) => {
+                self.broken_off.insert(seq, outcome);
                 return None;
             }
             Effect::Observe(crate::engine::Observation::Stopped(_)) => {

@@ -27,13 +27,7 @@ pub(super) fn never_early(index: &Index<'_>, report: &mut Report) {
 fn earliest_by_key<'a>(index: &Index<'a>) -> BTreeMap<(&'a str, &'a str), i64> {
     let mut earliest: BTreeMap<(&str, &str), i64> = BTreeMap::new();
     for (key, lines) in &index.by_key {
-        let ready = lines.iter().filter_map(|(_, line)| match &line.asks {
-            Asks::Schedule { due, .. } => Some(due.unwrap_or(line.appended).max(line.appended)),
-            Asks::Reschedule { due } => Some((*due).max(line.appended)),
-            Asks::Redrive { .. } => Some(line.appended),
-            Asks::Abort | Asks::Cancel | Asks::Nonsense => None,
-        });
-        if let Some(first) = ready.min() {
+        if let Some(first) = lines.iter().filter_map(|(_, line)| line.ready()).min() {
             earliest.insert(*key, first);
         }
     }

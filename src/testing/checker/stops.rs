@@ -78,14 +78,7 @@ fn by_time(index: &Index<'_>, report: &mut Report) {
     for (key, lines) in &index.by_key {
         let moves = |line: &&(usize, &Asked)| !matches!(line.1.asks, Asks::Redrive { .. } | Asks::Abort);
         let lines: Vec<_> = lines.iter().filter(moves).collect();
-        let ready: Vec<Option<i64>> = lines
-            .iter()
-            .map(|(_, line)| match &line.asks {
-                Asks::Schedule { due, .. } => Some(due.unwrap_or(line.appended).max(line.appended)),
-                Asks::Reschedule { due } => Some((*due).max(line.appended)),
-                Asks::Redrive { .. } | Asks::Abort | Asks::Cancel | Asks::Nonsense => None,
-            })
-            .collect();
+        let ready: Vec<Option<i64>> = lines.iter().map(|(_, line)| line.ready()).collect();
         let calls = index.queues.get(key.0).map_or(&[][..], Vec::as_slice);
         // What stood before the event before may have run if that came too late; then only calls after this event count.
         let mut all_in_time = true;
@@ -95,7 +88,7 @@ fn by_time(index: &Index<'_>, report: &mut Report) {
             if known > before {
                 all_in_time = false;
                 if event.asks == Asks::Cancel {
-                    let next = lines.get(number + 2).map_or(i64::MAX, |(_, next)| next.appended);
+                    let next = lines.get(number + 2).map_or(i64::MAX, |(_, next)| next.earliest());
                     nothing_starts_after(index, report, key.1, calls, (event, known..next));
                 }
                 continue;

@@ -18,7 +18,8 @@ fn payload(version: u64) -> String {
 fn asked(offset: u64, at: i64, asks: Asks) -> Asked {
     let id = Some(format!("t{offset}"));
     let (queue, shard, offset) = (Some("q".into()), Some(SHARD), Some(offset));
-    Asked { shard, offset, appended: at, acked: at + 1, queue, id, asks, origin: None, misplaced: false }
+    let (handed, origin, misplaced) = (None, None, false);
+    Asked { shard, offset, appended: at, handed, acked: at + 1, queue, id, asks, origin, misplaced }
 }
 
 fn schedule(version: u64) -> Asks {

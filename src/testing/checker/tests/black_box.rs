@@ -41,6 +41,24 @@ fn a_task_without_a_call_that_succeeded_is_lost() {
     });
 }
 
+/// The acknowledgement is of a copy that was appended when the task had run.
+fn acknowledged_after_its_run(history: &mut History) {
+    let second = &mut history.asked[1];
+    (second.appended, second.acked) = (25_000, 25_001);
+}
+
+#[test]
+fn a_run_before_its_record_was_appended_is_early_unless_an_earlier_copy_may_have_been() {
+    finds(Rule::NeverEarly, "called before it was due", acknowledged_after_its_run);
+    let mut history = good();
+    acknowledged_after_its_run(&mut history);
+    history.asked[1].handed = Some(10);
+    assert_eq!(check(&history, &Slack::default()).wrongs, []);
+    history.asked[1].handed = Some(24_000);
+    let report = check(&history, &Slack::default());
+    assert_eq!(report.violations(Rule::NeverEarly), 1, "nobody had it by then: {:#?}", report.wrongs);
+}
+
 #[test]
 fn a_call_nobody_asked_for_is_a_phantom() {
     finds(Rule::NoPhantom, "nobody asked for this run", |history| history.called[1].id = "t9".into());
