@@ -87,7 +87,9 @@ pub(crate) async fn all(stage: &mut Stage<'_>, plan: &Plan, ledger: &Path, done:
             Step::Change { name, to, .. } => versions::change(stage, name, *to).await?,
             Step::SlowDisk { name, ms, for_ms, .. } => disks::slow(stage, name, *ms, *for_ms).await?,
             Step::FillDisk { name, for_ms, .. } => disks::fill(stage, name, *for_ms).await?,
-            Step::WipeServer { name, empty, for_ms, .. } => ways::wipe(stage, name, *empty, *for_ms).await?,
+            Step::WipeServer { name, empty, repaired, for_ms, .. } => {
+                ways::wipe(stage, name, *empty, repaired.as_deref(), *for_ms).await?;
+            }
             Step::ScheduleRare { tasks, by, down, .. } => rare::schedule(stage, *tasks, by, down).await?,
             Step::RunRare { down, for_ms, .. } => rare::run(stage, down, *for_ms).await?,
             Step::MoveOffsets { to, .. } => ways::move_offsets(stage, *to).await?,

@@ -10,6 +10,7 @@ use crate::cluster::BROKERS;
 use crate::course::{self, Answers, Course, First, HandOver, Recovery, Stretch};
 use crate::event::is_even;
 use crate::plan::Scenario;
+use crate::run;
 use crate::sink;
 use crate::takeover::Spread;
 
@@ -95,6 +96,16 @@ pub(crate) fn of(scenario: Scenario, measured: &Measured<'_>) -> Vec<Bound> {
         Scenario::NodeWiped => vec![from_before(measured)],
         Scenario::Handlers => beside(measured.history).collect(),
         _ => Vec::new(),
+    }
+}
+
+/// Whether the machine carries the load by itself.
+pub(crate) fn carried(calm_ms: Option<i64>) -> Bound {
+    Bound {
+        what: "lateness below 1 s before anything is done".to_owned(),
+        wanted: format!("after at most {} s", run::CALM_MS.1 / 1_000),
+        measured: calm_ms.map_or_else(|| "never".to_owned(), |ms| format!("after {:.0} s", ms as f64 / 1e3)),
+        kept: calm_ms.is_some(),
     }
 }
 

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 mod draw;
@@ -179,10 +180,13 @@ pub(crate) enum Step {
         for_ms: i64,
         rest_ms: i64,
     },
-    /// A server is killed, its data removed, and started in its own place; it takes its data from the others, or nothing.
+    /// A server is killed, its data removed, and started in its own place; it takes its data from the others, or nothing. Before that
+    /// another node is repaired.
     WipeServer {
         name: String,
         empty: bool,
+        #[serde(default)]
+        repaired: Option<String>,
         for_ms: i64,
         rest_ms: i64,
     },
@@ -308,6 +312,20 @@ pub(crate) struct Wanted {
     pub(crate) instances: usize,
     /// Whether a wiped node is started with nothing.
     pub(crate) empty: bool,
+    /// What the node has that a wiped one takes its rows from.
+    pub(crate) nearest: Nearest,
+}
+
+/// The node that a wiped one takes its rows from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Nearest {
+    /// has all
+    #[default]
+    Whole,
+    /// was down while tasks were taken in, and is repaired before, as docs/operations.md says
+    Repaired,
+    /// was down then and is not repaired, as nobody should: tasks are lost, and the run fails
+    Behind,
 }
 
 /// Everything that is going to be done.

@@ -122,7 +122,8 @@ impl Report {
         let history = stage.history();
         write_history(&dir.join(HISTORY), &history)?;
         write_lines(&dir.join("shards.jsonl"), &stage.watch.changes())?;
-        let slack = stage.options.slack;
+        // Where the load alone is too much, an event may take as long to be applied as near a fault.
+        let slack = if stage.calm_ms.is_some() { stage.options.slack } else { scenario.slack(true) };
         let judged = checker::check(&history, &slack);
         write_stories(&dir, &history, &judged)?;
         let takeovers = match scenario {
@@ -140,7 +141,8 @@ impl Report {
         let (answers, gaps) = (stage.answers, &stage.watch.hand_overs().split_off(stage.settled));
         let measured =
             Measured { history: &history, course: &course, recoveries, hand_overs, gaps, gone, answers };
-        let bounds = bounds::of(scenario, &measured);
+        let mut bounds = bounds::of(scenario, &measured);
+        bounds.insert(0, bounds::carried(stage.calm_ms));
         let in_time = over_bound == 0 && bounds.iter().all(|bound| bound.kept);
         let summary = Summary {
             scenario,

@@ -151,6 +151,11 @@ impl Site {
         self.unique.clone()
     }
 
+    /// Name of the keyspace.
+    pub(crate) fn keyspace(&self) -> String {
+        self.unique.clone()
+    }
+
     /// The file of that name in the folder of the run.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.options.dir.join(name)

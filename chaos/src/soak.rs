@@ -13,7 +13,7 @@ use crate::clock;
 use crate::cluster::{self, Cluster};
 use crate::ending::{Ending, Interrupted};
 use crate::machine;
-use crate::plan::Scenario;
+use crate::plan::{Nearest, Scenario};
 use crate::run::{self, Setting, Topology};
 use crate::say;
 use crate::site;
@@ -251,6 +251,7 @@ fn part(seed: u64, minutes: u32, dir: &Path, setting: &Setting) -> run::Args {
         out: Some(dir.to_owned()),
         next: None,
         empty: false,
+        nearest: Nearest::Whole,
         instances: None,
         setting: setting.clone(),
     }

@@ -102,6 +102,8 @@ pub(crate) struct Stage<'a> {
     faults: Vec<Fault>,
     /// Who came and went, and when.
     pub(crate) marks: Vec<(String, i64)>,
+    /// How long it took until the load alone was on time, in milliseconds; `None` = it never was.
+    pub(crate) calm_ms: Option<i64>,
     /// Changes of hands before the first step.
     pub(crate) settled: usize,
     /// Who could not hear how calls ended, and when.
@@ -143,6 +145,7 @@ impl<'a> Stage<'a> {
             started: 0,
             faults: Vec::new(),
             marks: Vec::new(),
+            calm_ms: None,
             settled: 0,
             halts: Vec::new(),
             wrongs: Vec::new(),

@@ -163,8 +163,11 @@ impl Actor {
     }
 
     pub(super) fn tell(&mut self, input: Input) {
-        if let Input::CallEnded(seq, _) = &input {
-            self.calls.remove(seq);
+        // Who is not there any more was broken off, and counted then.
+        if let Input::CallEnded(seq, end) = &input
+            && let Some(call) = self.calls.remove(seq)
+        {
+            self.shared.slots.ended(&call.handler, end.outcome);
         }
         let now = self.shared.clock.now();
         self.seen = now;

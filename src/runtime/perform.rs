@@ -234,18 +234,16 @@ impl Actor {
             self.shared.metrics.lateness(&order.content.handler, late_us as f64 / 1e6);
         }
         let handler = order.content.handler.clone();
-        let of = handler.clone();
         let mut call = call_of(order, self.shard);
         let late_ms = late_us.map(|us| us / 1_000);
         let attempt = self.shared.tracer.as_ref().map(|tracer| tracer.begin(&mut call, late_ms));
         let calling = self.shared.registry.call(call);
-        let (ended, shared, span) = (self.ended.clone(), self.shared.clone(), attempt.clone());
+        let (ended, span) = (self.ended.clone(), attempt.clone());
         let task = tokio::spawn(async move {
             let ending = calling.await;
             if let Some(span) = span {
                 span.end(ending.outcome);
             }
-            shared.slots.ended(&of, ending.outcome);
             let _ = ended.send(Input::CallEnded(seq, call_end(ending)));
         });
         self.calls.insert(seq, Calling { task: task.abort_handle(), handler, attempt });

@@ -177,8 +177,8 @@ impl World {
         self.answer(from, Input::CallEnded(seq, end));
     }
 
-    /// A call is broken off: half the handlers notice.
-    pub(crate) fn break_off(&mut self, from: Addr, seq: u64) {
+    /// A call is broken off, and has ended so for its owner: half the handlers notice.
+    pub(crate) fn break_off(&mut self, from: Addr, seq: u64, outcome: Outcome) {
         if self.handlers.ways.get(&(from, seq)) == Some(&Way::Unheard) {
             return;
         }
@@ -187,12 +187,9 @@ impl World {
             let stops = self.rng.chance(500);
             let call = &mut self.ledger.calls[index];
             call.broken_off = true;
-            let deadline = BASE + call.deadline;
-            if let Some((_, _, _, handler)) = self.handlers.froms.get(&index)
-                && self.clock(from.instance).wall.0 >= deadline
-            {
+            if let Some((_, _, _, handler)) = self.handlers.froms.get(&index) {
                 let handler = handler.clone();
-                self.tell_breaker(from, &handler, Outcome::TimedOut);
+                self.tell_breaker(from, &handler, outcome);
             }
             let call = &mut self.ledger.calls[index];
             if stops && call.ended.is_none() {

@@ -109,9 +109,9 @@ impl World {
                 self.handlers.sent(from, order.token.sequence);
                 self.after(ms, Event::Call(from, order, self.now));
             }
-            Effect::BreakOff(seq, _) => {
+            Effect::BreakOff(seq, outcome) => {
                 self.slot_is_free(from, seq);
-                self.break_off(from, seq);
+                self.break_off(from, seq, outcome);
             }
             Effect::AskGates => {
                 let ms = self.way();

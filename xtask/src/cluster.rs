@@ -16,6 +16,7 @@ mod disk;
 mod drag;
 mod link;
 pub(crate) mod network;
+mod node_tool;
 mod plan;
 mod router;
 mod servers;
@@ -108,6 +109,12 @@ enum Action {
     Empty { names: Vec<String> },
     /// Print of servers whether they run, how many of their writes took longer, and where their log is
     Look { names: Vec<String> },
+    /// Have a Cassandra node and all others that are up give each other what they lack of a keyspace: `nodetool repair --full --force`
+    Repair {
+        name: String,
+        #[arg(long)]
+        keyspace: String,
+    },
     /// Remove the data of servers that do not run
     Wipe { names: Vec<String> },
     /// SIGSTOP servers
@@ -162,6 +169,10 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
                 true => servers::kill(state, name).and_then(|()| disk::empty(&cluster, name)),
                 false => Ok(()),
             })?
+        }
+        Action::Repair { name, keyspace } => {
+            let _held = cluster.lock()?;
+            node_tool::repair(&cluster, &loaded(&cluster)?, &name, &keyspace)?;
         }
         Action::Wipe { names } => each(&cluster, &names, |state, name| {
             ensure!(state.running(name).is_none(), "{name} runs: `cargo xtask cluster kill {name}` first");

@@ -16,6 +16,21 @@
 //! it, but nobody reads these: they are due far beyond what owners read ahead, and no event is about them. Nor can D and E stay
 //! down until A has its rows: B and C are no quorum, without which nothing runs, and Cassandra lets no node join.
 //!
+//! With `--nearest repaired` B is behind, and gets the rows back before A takes its own of it; with `behind` it does not, and the tasks
+//! are lost. B and C change places with D and E:
+//!
+//! ```text
+//!                           A     B     C     D     E
+//!   they are taken in      rows  down  down  rows  rows
+//!   B and C are back       rows   -     -    rows  rows
+//!   A loses its disk       gone   -     -    rows  rows
+//!   B is repaired          gone  rows  rows  rows  rows   each node that is up gets what another has
+//!   A is its replacement   rows  rows  rows  rows  rows   without the repair A, B and C have none
+//!   D and E are down       rows  rows  rows  down  down   the quorum that is left has them, or nobody
+//! ```
+//!
+//! That shows what the repair is for, and no more: what A took is shown where B and C are lost.
+//!
 //! All that was written while A was away is on three of the other four at least, so D or E has it when B and C are down.
 
 use std::collections::BTreeSet;

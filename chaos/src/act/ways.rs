@@ -22,11 +22,22 @@ const STOPPED_SECONDS_MAX: u64 = 90;
 
 /// Waits for what a person has to wait for before anything else may be lost; not where the server is started with nothing, which is
 /// never well.
-pub(super) async fn wipe(stage: &mut Stage<'_>, name: &str, empty: bool, for_ms: i64) -> Result<()> {
+pub(super) async fn wipe(
+    stage: &mut Stage<'_>,
+    name: &str,
+    empty: bool,
+    repaired: Option<&str>,
+    for_ms: i64,
+) -> Result<()> {
     let from = wall_ms();
     cluster::act(&["kill", name]).await?;
     until_wall(from + for_ms).await;
     cluster::act(&["wipe", name]).await?;
+    if let Some(node) = repaired {
+        let begun = wall_ms();
+        cluster::act(&["repair", node, "--keyspace", &stage.site.keyspace()]).await?;
+        say::line(format_args!("   {node} repaired in {:.1} s", (wall_ms() - begun) as f64 / 1_000.0));
+    }
     if empty {
         cluster::act(&["start", name, "--empty"]).await?;
         stage.fault(format!("{name} lost its disk and was started with nothing"), from);

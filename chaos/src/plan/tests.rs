@@ -6,7 +6,8 @@ use super::*;
 use crate::cluster::{self, BROKERS, DCS, NODES};
 
 fn wanted(scenario: Scenario, seed: u64) -> Wanted {
-    Wanted { scenario, seed, minutes: None, kills: 10, kills_done: 0, instances: 3, empty: false }
+    let (minutes, empty, nearest) = (None, false, Nearest::Whole);
+    Wanted { scenario, seed, minutes, kills: 10, kills_done: 0, instances: 3, empty, nearest }
 }
 
 #[test]
@@ -225,7 +226,7 @@ fn a_wiped_node_is_needed_for_every_quorum_afterwards_and_nobody_else_has_what_w
         let steps = Plan::draw(&wanted(Scenario::NodeWiped, seed)).steps;
         let [
             Step::ScheduleRare { by, down, .. },
-            Step::WipeServer { name, empty: false, .. },
+            Step::WipeServer { name, empty: false, repaired: None, .. },
             Step::RunRare { down: lost, .. },
         ] = &steps[..]
         else {
@@ -244,6 +245,33 @@ fn a_wiped_node_is_needed_for_every_quorum_afterwards_and_nobody_else_has_what_w
         let near = |node: &&str| *node != name && cluster::dc_of(node) == cluster::dc_of(name);
         assert!(by.iter().any(near) && !cluster::is_first(name), "{steps:?}");
         assert!(left.iter().any(|node| cluster::is_first(node)), "{steps:?}");
+    }
+}
+
+#[test]
+fn the_node_that_a_wiped_one_takes_its_rows_from_is_behind_and_repaired_where_that_is_wanted() {
+    for seed in 0..20 {
+        let steps = |nearest| Plan::draw(&Wanted { nearest, ..wanted(Scenario::NodeWiped, seed) }).steps;
+        let behind = steps(Nearest::Behind);
+        let [
+            Step::ScheduleRare { by, down, .. },
+            Step::WipeServer { name, repaired: None, .. },
+            Step::RunRare { down: lost, .. },
+        ] = &behind[..]
+        else {
+            panic!("{behind:?}");
+        };
+        let all = |names: &[String]| names.iter().cloned().collect::<BTreeSet<String>>();
+        let left: BTreeSet<String> =
+            NODES.iter().map(|node| (*node).to_owned()).filter(|node| !lost.contains(node)).collect();
+        assert_eq!(left.len(), cluster::QUORUM, "{behind:?}");
+        assert_eq!(left.intersection(&all(by)).collect::<Vec<_>>(), [name], "it loses them: {behind:?}");
+        let near = down.iter().find(|node| cluster::dc_of(node) == cluster::dc_of(name)).cloned();
+        assert!(near.is_some(), "it takes its rows from one that was down: {behind:?}");
+        let mut mended = steps(Nearest::Repaired);
+        let Step::WipeServer { repaired, .. } = &mut mended[1] else { panic!("{mended:?}") };
+        assert_eq!(repaired.take(), near, "{mended:?}");
+        assert_eq!(mended, behind, "nothing else differs");
     }
 }
 
@@ -341,4 +369,14 @@ fn a_disk_is_slow_for_a_while_on_brokers_and_nodes_in_turn() {
         })
         .collect();
     assert!(kinds.len() == 4 && kinds[0] != kinds[1] && kinds[0] == kinds[2], "{kinds:?}");
+}
+
+#[test]
+fn a_machine_that_does_other_things_has_long_for_every_event() {
+    for scenario in Scenario::value_variants() {
+        let (timed, untimed) = (scenario.slack(false), scenario.slack(true));
+        assert_eq!(timed.known_ms, 5_000, "{scenario:?}");
+        assert_eq!(untimed.known_ms, untimed.known_near_ms, "{scenario:?}");
+        assert_eq!(untimed.known_ms, timed.known_near_ms.max(30_000), "{scenario:?}");
+    }
 }

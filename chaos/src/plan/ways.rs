@@ -4,7 +4,7 @@ use dueline::testing::rng::Rng;
 
 use super::draw::{STEPS, one_of, rest};
 use super::mix::length;
-use super::{Build, Down, Mood, Offsets, Step, Wanted};
+use super::{Build, Down, Mood, Nearest, Offsets, Step, Wanted};
 use crate::cluster::{BROKERS, NODES};
 
 /// Faults that go on by themselves once they have begun, from and to, in milliseconds.
@@ -19,7 +19,7 @@ const WIPED_BROKERS: [(&str, [&str; 2]); 3] = [
 ];
 /// Nodes that can be wiped, those that take tasks in with them and are lost afterwards, and those that are down while they do. No
 /// seeds: one takes no data from others when it starts. The first that is lost is the other one of its data centre, which it takes all
-/// its data from.
+/// its data from. Where that one is to be behind, the two pairs change places.
 const WIPED_NODES: [(&str, [&str; 2], [&str; 2]); 2] = [
     ("cassandra-2", ["cassandra-1", "cassandra-3"], ["cassandra-4", "cassandra-5"]),
     ("cassandra-4", ["cassandra-3", "cassandra-1"], ["cassandra-2", "cassandra-5"]),
@@ -80,7 +80,7 @@ pub(super) fn wiped_brokers(wanted: &Wanted) -> Vec<Step> {
     let mut steps = Vec::new();
     for _ in 0..rounds(wanted, BROKER_MINUTES) {
         let (name, others) = WIPED_BROKERS[dice.index(WIPED_BROKERS.len())];
-        steps.push(wipe(name, false, &mut dice));
+        steps.push(wipe(name, false, None, &mut dice));
         steps.push(Step::LoseServers {
             names: others.map(str::to_owned).to_vec(),
             how: Down::Killed,
@@ -97,15 +97,20 @@ pub(super) fn wiped_nodes(wanted: &Wanted) -> Vec<Step> {
     let mut dice = Rng::of_stream(wanted.seed, STEPS);
     let mut steps = Vec::new();
     for _ in 0..rounds(wanted, NODE_MINUTES) {
-        let (name, with, without) = WIPED_NODES[dice.index(WIPED_NODES.len())];
+        let (name, mut with, mut without) = WIPED_NODES[dice.index(WIPED_NODES.len())];
+        let nearest = with[0].to_owned();
+        if wanted.nearest != Nearest::Whole {
+            std::mem::swap(&mut with, &mut without);
+        }
         steps.push(Step::ScheduleRare {
             tasks: RARE_TASKS,
-            // The one to be wiped restarts last: what the node it takes its rows from missed while that was down, it gets by hints.
+            // The one to be wiped restarts last: what the nearest, where it restarts, missed while that was down, it gets by hints.
             by: [with[0], with[1], name].map(str::to_owned).to_vec(),
             down: without.map(str::to_owned).to_vec(),
             rest_ms: rest(&mut dice),
         });
-        steps.push(wipe(name, wanted.empty, &mut dice));
+        let repaired = (wanted.nearest == Nearest::Repaired).then_some(nearest);
+        steps.push(wipe(name, wanted.empty, repaired, &mut dice));
         steps.push(Step::RunRare {
             down: with.map(str::to_owned).to_vec(),
             for_ms: length(FAULT_MS, &mut dice),
@@ -119,8 +124,9 @@ fn rounds(wanted: &Wanted, minutes_each: u32) -> u32 {
     wanted.minutes.map_or(1, |minutes| (minutes / minutes_each).max(1))
 }
 
-fn wipe(name: &str, empty: bool, dice: &mut Rng) -> Step {
-    Step::WipeServer { name: name.to_owned(), empty, for_ms: length(FAULT_MS, dice), rest_ms: rest(dice) }
+fn wipe(name: &str, empty: bool, repaired: Option<String>, dice: &mut Rng) -> Step {
+    let (name, for_ms, rest_ms) = (name.to_owned(), length(FAULT_MS, dice), rest(dice));
+    Step::WipeServer { name, empty, repaired, for_ms, rest_ms }
 }
 
 /// To the beginning and to the end, in an order of the seed.

@@ -35,9 +35,10 @@ impl fmt::Display for Step {
             Step::SlowDisk { name, ms, for_ms, .. } => {
                 write!(f, "each write of {name} to its disk takes {ms} ms longer for {:.1} s", s(for_ms))
             }
-            Step::WipeServer { name, empty, for_ms, .. } => {
+            Step::WipeServer { name, empty, repaired, for_ms, .. } => {
                 let how = if *empty { "with nothing" } else { "in its own place" };
-                write!(f, "kill {name}, remove its data, start it {how} after {:.1} s", s(for_ms))
+                let before = repaired.as_ref().map_or(String::new(), |node| format!("repair {node}, "));
+                write!(f, "kill {name}, remove its data, after {:.1} s {before}start it {how}", s(for_ms))
             }
             Step::ScheduleRare { tasks, by, down, .. } => {
                 write!(f, "{} take in {tasks} tasks while {} are down", by.join(", "), down.join(", "))

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::disk;
 use super::drag;
+use super::node_tool;
 use super::plan::{self, CASSANDRA_PORT, KAFKA_PORT};
 use super::setting::{self, Setting};
 use super::state::{Cluster, State};
@@ -96,6 +97,9 @@ pub(super) fn start(
         if takes_rows(cluster, state, name) {
             launch = launch.option(HEAR_OTHERS.to_owned());
         }
+        if !plan::is_kafka(name) {
+            launch = launch.option(node_tool::option(name));
+        }
         if is_replaced(cluster, name) {
             launch = launch.option(format!("{REPLACE}={}", plan::address(name).ip()));
         }
@@ -182,7 +186,7 @@ fn prepare(cluster: &Cluster, names: &[&String], sites: &[Site]) -> Result<Vec<L
     Ok(launches)
 }
 
-fn site(cluster: &Cluster, name: &str) -> Result<Site> {
+pub(super) fn site(cluster: &Cluster, name: &str) -> Result<Site> {
     let bundle = if plan::is_kafka(name) { &jars::KAFKA } else { &jars::CASSANDRA };
     let (java, jars) = (packages::java()?, jars::ensure(&cluster.cache, bundle)?);
     let dir = cluster.join(name);
