@@ -13,7 +13,7 @@ use super::plan;
 use super::servers;
 use super::state::{Cluster, State};
 use crate::say;
-use crate::servers::process;
+use crate::servers::{cassandra, process};
 
 const TOOL: &str = "org.apache.cassandra.tools.NodeTool";
 /// The first port at which nodes answer it, less one.
@@ -84,7 +84,9 @@ fn run(cluster: &Cluster, name: &str, what: &[&str], longest: Duration) -> Resul
     let port = port(name).to_string();
     // It keeps what was asked for in the home folder.
     let home = format!("-Duser.home={}", site.dir.display());
-    let jvm = ["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", &home];
+    let own = ["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", &home].map(str::to_owned);
+    let jvm: Vec<String> = own.into_iter().chain(cassandra::opens()).collect();
+    let jvm: Vec<&str> = jvm.iter().map(String::as_str).collect();
     let words = [&[TOOL, "--host", "127.0.0.1", "--port", &port], what].concat();
     let log: PathBuf = site.dir.join("node-tool.log");
     let out = File::create(&log).with_context(|| format!("making {}", log.display()))?;

@@ -140,12 +140,16 @@ pub(crate) fn prepare(site: &Site, node: &Node) -> Result<Launch> {
     jvm.push(format!("-javaagent:{}", agent(&site.jars)));
     jvm.push(format!("-Dcassandra.config=file://{}", yaml.replace(' ', "%20")));
     jvm.push(format!("-Dcassandra.storagedir={}", data.display()));
-    for (module, package) in OPENS {
-        jvm.push(format!("--add-opens={module}/{package}=ALL-UNNAMED"));
-        jvm.push(format!("--add-exports={module}/{package}=ALL-UNNAMED"));
-    }
+    jvm.extend(opens());
     let jvm: Vec<&str> = jvm.iter().map(String::as_str).collect();
     Ok(site.launch(&jvm, &["org.apache.cassandra.service.CassandraDaemon"]))
+}
+
+/// What Cassandra's programs need of the JDK, as options of the Java machine.
+pub(crate) fn opens() -> impl Iterator<Item = String> {
+    let option =
+        |way: &'static str| move |(module, package)| format!("--add-{way}={module}/{package}=ALL-UNNAMED");
+    OPENS.into_iter().map(option("opens")).chain(OPENS.into_iter().map(option("exports")))
 }
 
 /// Whether the native transport, the last thing to start, answers OPTIONS with SUPPORTED.
