@@ -30,7 +30,7 @@ const FAULTS_PER_HOUR: u64 = 100;
 #[command(after_help = "Example, an hour that was broken off and goes on:\n  \
 chaos soak --seed 1 --minutes 60 --out target/soak\n  chaos soak --seed 1 --minutes 60 --out target/soak --resume")]
 pub(crate) struct Args {
-    /// Decides about faults and load; part K has the seed SEED + K
+    /// Decides about faults and load of the first part; each next one has the next seed
     #[arg(long)]
     seed: u64,
     /// How long faults go on in all, in parts of ten minutes
