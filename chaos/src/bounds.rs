@@ -104,7 +104,7 @@ pub(crate) fn carried(calm_ms: Option<i64>) -> Bound {
     Bound {
         what: "lateness below 1 s before anything is done".to_owned(),
         wanted: format!("after at most {} s", run::CALM_MS.1 / 1_000),
-        measured: calm_ms.map_or_else(|| "never".to_owned(), |ms| format!("after {:.0} s", ms as f64 / 1e3)),
+        measured: course::after_text(calm_ms, "never"),
         kept: calm_ms.is_some(),
     }
 }

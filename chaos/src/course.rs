@@ -173,10 +173,12 @@ impl Course {
 
 /// When lateness was below a second again, for people.
 pub(crate) fn calm_text(calm_ms: Option<i64>) -> String {
-    calm_ms.map_or_else(
-        || "not before the next fault".to_owned(),
-        |ms| format!("after {:.0} s", ms as f64 / 1e3),
-    )
+    after_text(calm_ms, "not before the next fault")
+}
+
+/// After how long something was so, or what to say when it never was, for people.
+pub(crate) fn after_text(ms: Option<i64>, never: &str) -> String {
+    ms.map_or_else(|| never.to_owned(), |ms| format!("after {:.0} s", ms as f64 / 1e3))
 }
 
 /// When each first attempt arrived, and how late it was.

@@ -185,8 +185,7 @@ impl World {
         let way = self.handlers.ways.insert((from, seq), Way::BrokenOff);
         if let Some(Way::Arrived(index)) = way {
             let stops = self.rng.chance(500);
-            let call = &mut self.ledger.calls[index];
-            call.broken_off = true;
+            self.ledger.calls[index].broken_off = true;
             if let Some((_, _, _, handler)) = self.handlers.froms.get(&index) {
                 let handler = handler.clone();
                 self.tell_breaker(from, &handler, outcome);

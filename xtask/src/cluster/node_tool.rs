@@ -24,8 +24,6 @@ const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// Each table has its Paxos repaired before, which fails where that is in use right then.
 const TRIES: u32 = 3;
 const REPAIR_WAIT_MAX: Duration = Duration::from_secs(300);
-const POLL: Duration = Duration::from_millis(200);
-const LOG_TAIL_LINES: usize = 20;
 
 /// The option of a node's Java machine that lets the tool in: at the loopback address of its data centre, which it shares with another.
 pub(super) fn option(name: &str) -> String {
@@ -38,8 +36,8 @@ fn port(name: &str) -> u32 {
 
 /// Has a node and all others that are up give each other what they lack of a keyspace, once it knows who is down.
 pub(super) fn repair(cluster: &Cluster, state: &State, name: &str, keyspace: &str) -> Result<()> {
-    ensure!(plan::names().iter().any(|one| one == name), "no node is named {name:?}");
-    ensure!(!plan::is_kafka(name), "{name} is a broker: nodes of Cassandra are repaired");
+    let is_node = plan::place(name).is_some() && !plan::is_kafka(name);
+    ensure!(is_node, "no Cassandra node is named {name:?}");
     ensure!(state.running(name).is_some(), "{name} does not run: `cargo xtask cluster start {name}` first");
     let runs: BTreeSet<IpAddr> = state
         .names()
@@ -109,10 +107,10 @@ fn run(cluster: &Cluster, name: &str, what: &[&str], longest: Duration) -> Resul
             child.wait()?;
             bail!("nodetool {what} at {name} took longer than {longest:?}, see {}", log.display());
         }
-        std::thread::sleep(POLL);
+        std::thread::sleep(servers::READY_POLL);
     };
     if !status.success() {
-        let tail = process::tail(&log, LOG_TAIL_LINES);
+        let tail = process::tail(&log, servers::LOG_TAIL_LINES);
         bail!(
             "nodetool {what} at {name} ended with {status}:\n{tail}\nA node that was started by an older build has no port for it: start it anew"
         );

@@ -19,11 +19,11 @@ use crate::{packages, say};
 const READY_WAIT_MAX: Duration = Duration::from_secs(300);
 /// One that takes its rows from others, beside a load: Cassandra repairs Paxos first, and begins again when that fails.
 const TAKEN_WAIT_MAX: Duration = Duration::from_secs(900);
-const READY_POLL: Duration = Duration::from_millis(200);
+pub(super) const READY_POLL: Duration = Duration::from_millis(200);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const STORAGE_PORT: u16 = 7_000;
 const STOP_GRACE: Duration = Duration::from_secs(60);
-const LOG_TAIL_LINES: usize = 20;
+pub(super) const LOG_TAIL_LINES: usize = 20;
 /// A node with this starts as the replacement of the one at that address, which may be its own.
 const REPLACE: &str = "-Dcassandra.replace_address_first_boot";
 /// With this it may do so although it takes no rows from others.
