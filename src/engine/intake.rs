@@ -4,9 +4,10 @@
 //!   inbox ─► batch: look up ids ─► decide one by one ─► rows written, rejected and forwarded acknowledged ─► visible
 //! ```
 //!
-//! Several batches may be under way; they are decided and become visible in order. Of one id one event is under way at a
-//! time: the next is taken into a batch, and looked up, when the one before is on record, so no decision rests on one that
-//! may still be refused or lost. The target of a decision is frozen until the decision is visible.
+//! Several batches may be under way; they become visible in order. Of one id one event is under way at a time: the next is
+//! looked up and decided when the one before is on record, so no decision rests on one that may still be refused or lost.
+//! A batch with several events of an id decides and writes them in rounds, one of each id in a round. The target of a
+//! decision is frozen until the decision is visible.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
@@ -267,7 +268,7 @@ impl Engine {
             self.form_batches();
             self.decide_batches();
             self.write_groups();
-            if !self.complete_batches() {
+            if !self.complete_batches() && !self.next_rounds() {
                 break;
             }
         }
@@ -312,13 +313,26 @@ impl Engine {
             };
             let id = self.ticket();
             let Intake { inbox, batches, .. } = &mut self.intake;
-            let Some(batch) = Batch::form(id, inbox, &ground, batches) else { return };
-            let lookups = batch.lookups();
-            batches.push_back(batch);
-            if !lookups.is_empty() {
-                self.effects.push_back(Effect::LookUp(id, lookups));
+            let Some(mut batch) = Batch::form(id, inbox, &ground, batches) else { return };
+            if !batch.is_again {
+                self.note_origins(&mut batch);
+            }
+            self.effects.extend(batch.look_up());
+            self.intake.batches.push_back(batch);
+        }
+    }
+
+    /// Begins the next round of batches whose events before are on record. True when there was one.
+    fn next_rounds(&mut self) -> bool {
+        let mut have_begun = false;
+        for index in 0..self.intake.batches.len() {
+            if self.intake.batches[index].next_round() {
+                have_begun = true;
+                self.show_to_calls(index);
+                self.effects.extend(self.intake.batches[index].look_up());
             }
         }
+        have_begun
     }
 
     fn retry_batches(&mut self) {
@@ -374,7 +388,7 @@ impl Engine {
             self.reject(index, offset, rejection);
         } else if let Some(to) = item.forward_to {
             self.forward(index, offset, to);
-        } else if !self.repeats_origin(index, offset) {
+        } else if !item.is_known_origin {
             match self.plan(index, version) {
                 Ok(plan) => self.carry_out(index, version, plan),
                 Err(need) => {
@@ -384,7 +398,7 @@ impl Engine {
                 }
             }
         }
-        self.intake.batches[index].next += 1;
+        self.intake.batches[index].pass();
         true
     }
 

@@ -121,6 +121,7 @@ mod switch {
         PayloadBehindMark "a payload that the store may refuse comes behind the mark of its event",
         WatermarkPassesUnread "the watermark passes what an owner before placed and this one has not read",
         SameIdUnderWay "an event is decided before the one before it of its id is on record",
+        UnshownIsFinished "a task that is on record and not visible yet is taken for finished",
         RefusedTokenIsFailure "a refused token counts as a failed attempt",
         RateNotShared "each instance takes the whole rate of a handler for itself",
         CollectionNotCounted "slots of a collection are not counted",

@@ -20,6 +20,7 @@ mod renewing;
 mod resending;
 mod retention;
 mod rig;
+mod rounds;
 mod running;
 mod scouting;
 mod telling;

@@ -43,6 +43,13 @@ pub(super) enum Status {
     Held,
 }
 
+impl Status {
+    /// Whether an attempt is open, or about to be.
+    pub(super) fn is_under_way(self) -> bool {
+        matches!(self, Status::Starting | Status::Running | Status::Ending | Status::Held)
+    }
+}
+
 /// Whether a task has a pointer in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Written {

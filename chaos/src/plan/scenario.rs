@@ -104,10 +104,8 @@ impl Scenario {
             Scenario::DiskFull | Scenario::ServersGrow | Scenario::BrokerWiped => 15_000,
             // A leader that answers now and then is no lost one: what it took is read at its pace.
             Scenario::ServersSlow | Scenario::DiskSlow => 30_000,
-            // What producers held back for ten minutes comes within seconds, and is applied in 22 to 43 s (find 18 of docs/chaos.md).
-            Scenario::KafkaGone => 60_000,
             // Elections, and the group anew, after the last broker is back.
-            Scenario::Mixed => 30_000,
+            Scenario::KafkaGone | Scenario::Mixed => 30_000,
             // Two nodes are killed at once, so that all others are needed for each write, one that has just come among them.
             Scenario::NodeWiped => 30_000,
             // Who cannot reach the leader of a partition, and is a member of the group, learns nothing for as long.

@@ -38,9 +38,11 @@ impl Engine {
     /// Notes what is to be published of a decision.
     pub(super) fn note_decision(&mut self, index: usize, row: &EventRow) {
         let (event, _) = self.intake.batches[index].next_item().event_and_key();
+        let batch = &self.intake.batches[index];
+        let made = || row.current.and_then(|current| batch.made(current.place));
         let content = match &event.verb {
             Verb::Schedule(_, content) => Some(&**content),
-            _ => None,
+            _ => made().map(|task| &*task.content),
         };
         let told = self.event_of_decision(row, content);
         self.intake.batches[index].tells.extend(told.map(|event| (row.version, event)));
@@ -171,7 +173,9 @@ impl Engine {
             let last = last.map(|record| (record.offset, record.appended, record.leader_epoch));
             if let Some((offset, ..)) = last {
                 // Before what becomes of the tasks is shown, and told.
-                let events = batch.tells.into_iter().map(|(_, event)| event).collect();
+                let mut tells = batch.tells;
+                tells.sort_by_key(|(version, _)| *version);
+                let events = tells.into_iter().map(|(_, event)| event).collect();
                 self.tell_decisions(events, offset + 1);
             }
             for item in batch.items {
@@ -190,6 +194,22 @@ impl Engine {
             self.thaw_applied();
         }
         self.intake.batches.len() != before
+    }
+
+    /// A round is on record and others of its batch are to come: what it says of calls that are under way counts from now on.
+    /// All else waits for the batch.
+    pub(super) fn show_to_calls(&mut self, index: usize) {
+        let items = &mut self.intake.batches[index].items;
+        let aborts: Vec<u64> = items.iter_mut().filter_map(|item| item.abort.take()).collect();
+        let marks: Vec<(Place, MarkKind)> = items.iter().filter_map(|item| item.mark).collect();
+        for seq in aborts {
+            self.abort_if_running(seq);
+        }
+        for (place, mark) in marks {
+            if let Some(task) = self.window.get_mut(place).filter(|task| task.status.is_under_way()) {
+                task.mark = Some(mark);
+            }
+        }
     }
 
     pub(super) fn show(&mut self, item: Item) {

@@ -25,10 +25,13 @@ pub(super) enum LookupState {
 pub(super) struct Batch {
     pub(super) id: u64,
     pub(super) items: Vec<Item>,
-    /// Ids with an event under way here.
-    keys: BTreeSet<TaskKey>,
-    /// Index of the item to be decided next.
-    pub(super) next: usize,
+    /// The version of the last item.
+    last: Version,
+    /// Ids with events under way here, and how many.
+    keys: BTreeMap<TaskKey, usize>,
+    /// Indices of items to be decided: in the first round the first event of each id, and what is no event, in the
+    /// second the next of those that have two, and so on. The round under way is the first here.
+    rounds: VecDeque<VecDeque<usize>>,
     pub(super) lookup: LookupState,
     lookups: Vec<KeyLookup>,
     found: BTreeMap<TaskKey, Vec<EventRow>>,
@@ -66,8 +69,8 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// The next run of records, with one event of an id: the next one waits for it to be on record. `None` when one of ids
-    /// under way is the first.
+    /// The next run of records, with a few events of an id: each is decided in a round of its own, when the one before it
+    /// is on record. `None` when one of ids under way is the first.
     pub(super) fn form(
         id: u64,
         inbox: &mut VecDeque<Incoming>,
@@ -75,7 +78,8 @@ impl Batch {
         before: &VecDeque<Batch>,
     ) -> Option<Batch> {
         let mut items: Vec<Item> = Vec::new();
-        let mut keys: BTreeSet<TaskKey> = BTreeSet::new();
+        let mut keys: BTreeMap<TaskKey, usize> = BTreeMap::new();
+        let mut rounds: VecDeque<VecDeque<usize>> = VecDeque::new();
         while items.len() < limits::INTAKE_BATCH_RECORDS_MAX {
             let Some(record) = inbox.pop_front() else { break };
             let again = |record: &Incoming| record.offset < ground.applied_to;
@@ -84,29 +88,30 @@ impl Batch {
                 break;
             }
             let item = Item::of(record, ground);
-            if let Some(key) = item.own_key() {
-                let is_under_way = before.iter().any(|batch| batch.keys.contains(key));
-                let is_first = !is_under_way && keys.insert(key.clone());
-                if !is_first && !planted!(SameIdUnderWay) {
+            let mut round = 0;
+            if let Some(key) = item.own_key().filter(|_| !planted!(SameIdUnderWay)) {
+                let is_under_way = before.iter().any(|batch| batch.keys.contains_key(key));
+                let events = if is_under_way { None } else { Some(keys.entry(key.clone()).or_insert(0)) };
+                let Some(events) = events.filter(|events| **events < limits::INTAKE_ROUNDS_MAX) else {
                     inbox.push_front(item.record);
                     break;
-                }
+                };
+                round = *events;
+                *events += 1;
             }
+            rounds.resize_with(rounds.len().max(round + 1), VecDeque::new);
+            rounds[round].push_back(items.len());
             items.push(item);
         }
-        let version = |item: &Item| Version::new(ground.generation, item.record.offset);
-        let (first, last) = (version(items.first()?), version(items.last()?));
-        let looked_up: BTreeSet<&TaskKey> = items.iter().filter_map(Item::lookup_key).collect();
-        let lookup = |key: &TaskKey| KeyLookup { key: key.clone(), first, last };
-        let lookups: Vec<KeyLookup> = looked_up.into_iter().map(lookup).collect();
-        let lookup = if lookups.is_empty() { LookupState::Done } else { LookupState::Out };
-        Some(Batch {
+        let (first, last) = (items.first()?.record.offset, items.last()?.record.offset);
+        let mut batch = Batch {
             id,
             items,
+            last: Version::new(ground.generation, last),
             keys,
-            next: 0,
-            lookup,
-            lookups,
+            rounds,
+            lookup: LookupState::Done,
+            lookups: Vec::new(),
             found: BTreeMap::new(),
             waits_for: None,
             need_at: None,
@@ -124,14 +129,46 @@ impl Batch {
             writing: false,
             marks_out: BTreeSet::new(),
             tells: Vec::new(),
-            is_again: first.offset() < ground.applied_to,
+            is_again: first < ground.applied_to,
             produces: BTreeMap::new(),
             produce_retries: BTreeMap::new(),
-        })
+        };
+        batch.begin_round();
+        Some(batch)
     }
 
-    pub(super) fn lookups(&self) -> Vec<KeyLookup> {
-        self.lookups.clone()
+    /// Looks up the ids of this round. What was read before is out of date for them.
+    fn begin_round(&mut self) {
+        let last = self.last;
+        let round = self.rounds.front().into_iter().flatten().map(|index| &self.items[*index]);
+        let mut keys: Vec<(&TaskKey, u64)> =
+            round.filter_map(|item| Some((item.lookup_key()?, item.record.offset))).collect();
+        keys.sort_unstable();
+        keys.dedup_by_key(|(key, _)| *key);
+        let first = |offset| Version::new(last.generation(), offset);
+        let lookup =
+            |(key, offset): (&TaskKey, u64)| KeyLookup { key: key.clone(), first: first(offset), last };
+        self.lookups = keys.into_iter().map(lookup).collect();
+        self.lookup = if self.lookups.is_empty() { LookupState::Done } else { LookupState::Out };
+        self.found.clear();
+        self.facts.clear();
+        self.lifted = false;
+        self.groups = None;
+    }
+
+    /// Begins the next round, if this one is on record and there is one.
+    pub(super) fn next_round(&mut self) -> bool {
+        let goes_on = self.rounds.len() > 1 && self.round_is_on_record();
+        if goes_on {
+            self.rounds.pop_front();
+            self.begin_round();
+        }
+        goes_on
+    }
+
+    /// What has to be asked before this round is decided.
+    pub(super) fn look_up(&self) -> Option<Effect> {
+        (self.lookup == LookupState::Out).then(|| Effect::LookUp(self.id, self.lookups.clone()))
     }
 
     pub(super) fn found(&mut self, rows: Vec<Vec<EventRow>>) {
@@ -166,7 +203,7 @@ impl Batch {
             && at <= now
         {
             self.lookup = LookupState::Out;
-            effects.push(Effect::LookUp(self.id, self.lookups.clone()));
+            effects.extend(self.look_up());
         }
         let due: Vec<u64> =
             self.produce_retries.iter().filter(|(_, at)| **at <= now).map(|(offset, _)| *offset).collect();
@@ -187,12 +224,36 @@ impl Batch {
         self.items.iter().find(|item| item.record.offset == offset).and_then(|item| item.forward_to)
     }
 
+    /// Whether all of this round is decided.
     pub(super) fn is_decided(&self) -> bool {
-        self.next >= self.items.len()
+        self.rounds.front().is_none_or(VecDeque::is_empty)
+    }
+
+    fn next_index(&self) -> usize {
+        *self.rounds.front().and_then(VecDeque::front).expect("one is left to be decided")
     }
 
     pub(super) fn next_item(&self) -> &Item {
-        &self.items[self.next]
+        &self.items[self.next_index()]
+    }
+
+    /// The next item is decided.
+    pub(super) fn pass(&mut self) {
+        self.rounds.front_mut().and_then(VecDeque::pop_front);
+    }
+
+    /// The task that an event of this batch made. That of an earlier round is on record, and not visible yet.
+    pub(super) fn made(&self, place: Place) -> Option<&ShownTask> {
+        let offset = place.version.offset();
+        let index = self.items.binary_search_by_key(&offset, |item| item.record.offset).ok()?;
+        let made = self.items[index].task.as_ref().filter(|task| task.place == place);
+        made.filter(|_| !planted!(UnshownIsFinished) && !planted!(SameIdUnderWay))
+    }
+
+    /// Whether an event of an earlier round put a mark on a task: it is on record, and not visible yet.
+    pub(super) fn has_marked(&self, place: Place) -> bool {
+        let marks = |item: &Item| item.mark.is_some_and(|(marked, _)| marked == place);
+        !planted!(SameIdUnderWay) && self.items.iter().any(marks)
     }
 
     /// The row of the event itself, from an earlier life.
@@ -212,7 +273,8 @@ impl Batch {
 
     /// Notes what the next item does, and gathers its rows.
     pub(super) fn carry_out(&mut self, version: Version, plan: Plan, epoch: Epoch, shard: Shard) -> EventRow {
-        let item = &self.items[self.next];
+        let index = self.next_index();
+        let item = &self.items[index];
         let is_unsure = item.is_unsure();
         let recorded = self.recorded(item.event_and_key().1, version).cloned();
         let row = recorded.unwrap_or_else(|| rows::event_row(item, version, &plan, epoch, shard));
@@ -257,7 +319,7 @@ impl Batch {
             false => &mut self.event_rows,
         };
         events.push(Row::Event(row.clone()));
-        let item = &mut self.items[self.next];
+        let item = &mut self.items[index];
         item.task = task;
         item.mark = plan.mark;
         item.abort = plan.abort;
@@ -315,6 +377,10 @@ impl Batch {
     }
 
     pub(super) fn is_complete(&self) -> bool {
+        self.rounds.len() <= 1 && self.round_is_on_record()
+    }
+
+    fn round_is_on_record(&self) -> bool {
         let last = self.last_rows.is_empty() && self.after_marks.is_empty();
         let sent = self.groups.as_ref().is_some_and(VecDeque::is_empty) && last;
         let written = sent && !self.writing;

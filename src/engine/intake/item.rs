@@ -42,6 +42,8 @@ pub(super) struct Item {
     pub(super) may_be_replayed: bool,
     pub(super) rejection: Option<Rejection>,
     pub(super) forward_to: Option<Shard>,
+    /// It was forwarded, and applied here before.
+    pub(super) is_known_origin: bool,
     pub(super) task: Option<ShownTask>,
     pub(super) mark: Option<(Place, MarkKind)>,
     /// The call that is broken off when this is visible.
@@ -53,7 +55,17 @@ impl Item {
         let may_be_replayed = record.offset < ground.decided_to;
         let (rejection, forward_to) = (None, None);
         let (task, mark, abort) = (None, None, None);
-        let mut item = Item { record, key: None, may_be_replayed, rejection, forward_to, task, mark, abort };
+        let mut item = Item {
+            record,
+            key: None,
+            may_be_replayed,
+            rejection,
+            forward_to,
+            is_known_origin: false,
+            task,
+            mark,
+            abort,
+        };
         let (event, origin) = match &item.record.decoded {
             Ok(decoded) => decoded,
             Err(rejection) => {

@@ -70,10 +70,13 @@ impl Engine {
     /// moved in time, whatever of it came into sight since.
     fn live_for(&self, batch: &Batch, version: Version, place: Place) -> Result<Live, Need> {
         let (event, key) = batch.next_item().event_and_key();
-        let live = self.live(batch, key, place)?;
+        let mut live = self.live(batch, version, key, place)?;
+        if live == Live::Stoppable && batch.has_marked(place) {
+            live = Live::Finished;
+        }
         if live == Live::Finished && matches!(event.verb, Verb::Redrive(_)) {
             let rows = batch.facts.get(&place).ok_or(Need::Facts(place))?;
-            let folded = fold(rows.iter().map(|row| &row.fact), self.commit.applied_to());
+            let folded = fold(rows.iter().map(|row| &row.fact), version);
             let Next::Finished(state) = folded.next() else { return Ok(live) };
             let is_closed = [TaskState::Dead, TaskState::Expired, TaskState::Skipped, TaskState::Dropped];
             return Ok(if is_closed.contains(&state) { Live::Failed } else { live });
@@ -87,8 +90,9 @@ impl Engine {
         Ok(if is_moved { Live::Stoppable } else { live })
     }
 
-    /// Where the task at `place` stands, read from the store when memory does not know.
-    pub(super) fn live(&self, batch: &Batch, key: &TaskKey, place: Place) -> Result<Live, Need> {
+    /// Where the task at `place` stands for the event `version`, read from the store when memory does not know. Marks of
+    /// all its events before that one are on record.
+    fn live(&self, batch: &Batch, version: Version, key: &TaskKey, place: Place) -> Result<Live, Need> {
         if let Some(task) = self.window.get(place) {
             return Ok(match task.status {
                 Status::Pending | Status::Queued | Status::Parked | Status::Fetching => Live::Stoppable,
@@ -97,7 +101,7 @@ impl Engine {
                 Status::Running | Status::Ending | Status::Held => Live::Open,
             });
         }
-        let live = |facts: Vec<&Fact>| match fold(facts, self.commit.applied_to()).next() {
+        let live = |facts: Vec<&Fact>| match fold(facts, version).next() {
             Next::Run(_) => Live::Stoppable,
             Next::Open(_) => Live::Open,
             Next::Finished(_) => Live::Finished,
@@ -106,7 +110,7 @@ impl Engine {
             return Ok(live(facts.iter().collect()));
         }
         if self.window.covers(place) && !self.late.has(&key.queue) {
-            return Ok(Live::Finished);
+            return Ok(if batch.made(place).is_some() { Live::Stoppable } else { Live::Finished });
         }
         if place.ready_at > self.now.wall {
             return Ok(Live::Stoppable);
@@ -121,9 +125,10 @@ impl Engine {
 
     /// What the task at `place` runs. `None` when the store has no such task.
     pub(super) fn content_at(&self, batch: &Batch, place: Place) -> Result<Option<Arc<TaskContent>>, Need> {
-        let content = match self.window.get(place) {
-            Some(task) => Some(task.content.clone()),
-            None => {
+        let content = match (self.window.get(place), batch.made(place)) {
+            (Some(task), _) => Some(task.content.clone()),
+            (None, Some(made)) => return Ok(Some(made.content.clone())),
+            (None, None) => {
                 let rows = batch.facts.get(&place).ok_or(Need::Facts(place))?;
                 LoadedTask::from_rows(rows).map(|task| task.content)
             }

@@ -3,7 +3,7 @@
 //! A home takes a record that comes behind a later one of the same origin for a repeat, so forwards to one home go one
 //! at a time, in the order of their offsets.
 
-use crate::model::{Rejection, Shard, Version};
+use crate::model::{Origin, Rejection, Shard, Version};
 
 use super::super::Engine;
 use super::super::effect::{Effect, Observation};
@@ -41,9 +41,17 @@ impl Engine {
         true
     }
 
-    /// A forwarded record that was applied here before changes nothing.
-    pub(super) fn repeats_origin(&mut self, index: usize, offset: u64) -> bool {
-        let Some(origin) = self.intake.batches[index].next_item().origin() else { return false };
+    /// Finds the forwarded records that were applied here before: they change nothing. By offset, whatever the rounds are
+    /// in which they would be decided.
+    pub(super) fn note_origins(&mut self, batch: &mut Batch) {
+        for item in batch.items.iter_mut().filter(|item| item.own_key().is_some()) {
+            if let Some(origin) = item.origin() {
+                item.is_known_origin = self.repeats_origin(origin, item.record.offset);
+            }
+        }
+    }
+
+    fn repeats_origin(&mut self, origin: Origin, offset: u64) -> bool {
         let known = self.intake.marks.get(&origin.shard);
         let seen = known.is_some_and(|mark| {
             let (then, at) = ((mark.generation, mark.origin_offset), (origin.generation, origin.offset));

@@ -8,9 +8,9 @@ use crate::engine::{
 };
 use crate::model::{
     Boot, DeadLetterRow, Decision, Due, Event, EventRow, Fact, FactRow, HandlerName, LateQueueRow, Now,
-    Outcome, OwnerRow, OwnerUuid, Payload, Place, Pointer, PointerPage, PointerRange, Progress, QueueName,
-    RetryPolicy, Row, Shard, Standing, TaskContent, TaskEvent, TaskEventKind, TaskId, TaskKey, Verb, Version,
-    Wall, limits,
+    Origin, Outcome, OwnerRow, OwnerUuid, Payload, Place, Pointer, PointerPage, PointerRange, Progress,
+    QueueName, RetryPolicy, Row, Shard, Standing, TaskContent, TaskEvent, TaskEventKind, TaskId, TaskKey,
+    Verb, Version, Wall, limits,
 };
 
 pub(super) const BASE: i64 = 1_000_000_000;
@@ -517,14 +517,23 @@ impl Rig {
 
     /// As a broker whose clock says `appended`.
     pub(super) fn append_stamped(&mut self, events: impl IntoIterator<Item = Event>, appended: Wall) {
-        for event in events {
+        self.append_from(events.into_iter().map(|event| (event, None)), appended);
+    }
+
+    /// Events with the place that they were forwarded from.
+    pub(super) fn append_from(
+        &mut self,
+        events: impl IntoIterator<Item = (Event, Option<Origin>)>,
+        appended: Wall,
+    ) {
+        for decoded in events {
             let offset = self.log.len() as u64;
             self.log.push(Incoming {
                 offset,
                 bytes: 200,
                 appended,
                 leader_epoch: self.leads,
-                decoded: Ok((event, None)),
+                decoded: Ok(decoded),
             });
         }
         if let Some(input) = self.fetched() {
