@@ -37,6 +37,8 @@ pub const INTAKE_BATCH_RECORDS_MAX: usize = 512;
 pub const INTAKE_BATCHES_MAX: usize = 3;
 /// Events of one id that one batch takes. Each waits until the one before it is on record, and all of the batch with it.
 pub const INTAKE_ROUNDS_MAX: usize = 4;
+/// Records of an intake batch that has several events of an id: few, as all of them wait for its last round.
+pub const INTAKE_ROUNDS_RECORDS_MAX: usize = 256;
 /// Rows of one store request.
 pub const WRITE_ROWS_MAX: usize = 1_024;
 /// Store requests of one shard for execution facts under way at once.

@@ -80,7 +80,11 @@ impl Batch {
         let mut items: Vec<Item> = Vec::new();
         let mut keys: BTreeMap<TaskKey, usize> = BTreeMap::new();
         let mut rounds: VecDeque<VecDeque<usize>> = VecDeque::new();
-        while items.len() < limits::INTAKE_BATCH_RECORDS_MAX {
+        let records_max = |rounds: usize| match rounds {
+            0 | 1 => limits::INTAKE_BATCH_RECORDS_MAX,
+            _ => limits::INTAKE_ROUNDS_RECORDS_MAX,
+        };
+        while items.len() < records_max(rounds.len()) {
             let Some(record) = inbox.pop_front() else { break };
             let again = |record: &Incoming| record.offset < ground.applied_to;
             if items.first().is_some_and(|first: &Item| again(&first.record) != again(&record)) {
@@ -92,7 +96,10 @@ impl Batch {
             if let Some(key) = item.own_key().filter(|_| !planted!(SameIdUnderWay)) {
                 let is_under_way = before.iter().any(|batch| batch.keys.contains_key(key));
                 let events = if is_under_way { None } else { Some(keys.entry(key.clone()).or_insert(0)) };
-                let Some(events) = events.filter(|events| **events < limits::INTAKE_ROUNDS_MAX) else {
+                let has_room = |events: &usize| {
+                    *events < limits::INTAKE_ROUNDS_MAX && items.len() < records_max(*events + 1)
+                };
+                let Some(events) = events.filter(|events| has_room(events)) else {
                     inbox.push_front(item.record);
                     break;
                 };
