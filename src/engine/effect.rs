@@ -17,9 +17,9 @@ use super::takeover::Takeover;
 pub struct KeyLookup {
     /// The task.
     pub key: TaskKey,
-    /// The lowest version of the batch.
+    /// The version of the event that is to be decided.
     pub first: Version,
-    /// The highest.
+    /// The highest of its batch.
     pub last: Version,
 }
 

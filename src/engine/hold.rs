@@ -139,7 +139,10 @@ impl Engine {
             return;
         }
         let folded = super::fold(rows.iter().map(|row| &row.fact), self.commit.applied_to());
-        self.tell_end_of_before(place, rows, folded.mark.map(|(_, mark)| mark));
+        // That of a cancel in memory may be of an event that is on record and not applied yet.
+        let mark = folded.mark.map(|(_, mark)| mark);
+        let mark = mark.or(self.window.get(place).and_then(|task| task.mark));
+        self.tell_end_of_before(place, rows, mark);
         let Some(hold) = self.attempts.holds.get(&place) else { return };
         match folded.next() {
             super::Next::Open(started) if started == hold.started => {

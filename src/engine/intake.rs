@@ -192,10 +192,13 @@ impl Engine {
     fn next_rounds(&mut self) -> bool {
         let mut have_begun = false;
         for index in 0..self.intake.batches.len() {
-            if self.intake.batches[index].next_round() {
-                have_begun = true;
+            if self.intake.batches[index].has_come_on_record() {
                 self.show_to_calls(index);
-                self.effects.extend(self.intake.batches[index].look_up());
+            }
+            let batch = &mut self.intake.batches[index];
+            if batch.next_round() {
+                have_begun = true;
+                self.effects.extend(batch.look_up());
             }
         }
         have_begun

@@ -196,18 +196,20 @@ impl Engine {
         self.intake.batches.len() != before
     }
 
-    /// A round is on record and others of its batch are to come: what it says of calls that are under way counts from now on.
-    /// All else waits for the batch.
+    /// A round is on record, and its batch is not visible yet: aborts, and cancels of tasks that are under way, count from now
+    /// on. All else waits for the batch: what takes the place of a task is visible when the mark on that is.
     pub(super) fn show_to_calls(&mut self, index: usize) {
         let items = &mut self.intake.batches[index].items;
         let aborts: Vec<u64> = items.iter_mut().filter_map(|item| item.abort.take()).collect();
-        let marks: Vec<(Place, MarkKind)> = items.iter().filter_map(|item| item.mark).collect();
+        let marks = items.iter().filter_map(|item| item.mark);
+        let cancelled: Vec<Place> =
+            marks.filter(|(_, mark)| *mark == MarkKind::Cancelled).map(|(place, _)| place).collect();
         for seq in aborts {
             self.abort_if_running(seq);
         }
-        for (place, mark) in marks {
+        for place in cancelled {
             if let Some(task) = self.window.get_mut(place).filter(|task| task.status.is_under_way()) {
-                task.mark = Some(mark);
+                task.mark.get_or_insert(MarkKind::Cancelled);
             }
         }
     }

@@ -32,6 +32,8 @@ pub(super) struct Batch {
     /// Indices of items to be decided: in the first round the first event of each id, and what is no event, in the
     /// second the next of those that have two, and so on. The round under way is the first here.
     rounds: VecDeque<VecDeque<usize>>,
+    /// This round was on record when that was last looked at.
+    on_record: bool,
     pub(super) lookup: LookupState,
     lookups: Vec<KeyLookup>,
     found: BTreeMap<TaskKey, Vec<EventRow>>,
@@ -117,6 +119,7 @@ impl Batch {
             last: Version::new(ground.generation, last),
             keys,
             rounds,
+            on_record: false,
             lookup: LookupState::Done,
             lookups: Vec::new(),
             found: BTreeMap::new(),
@@ -161,11 +164,19 @@ impl Batch {
         self.facts.clear();
         self.lifted = false;
         self.groups = None;
+        self.on_record = false;
+    }
+
+    /// Whether this round is on record, said once.
+    pub(super) fn has_come_on_record(&mut self) -> bool {
+        let was_on_record = self.on_record;
+        self.on_record = self.round_is_on_record();
+        self.on_record && !was_on_record
     }
 
     /// Begins the next round, if this one is on record and there is one.
     pub(super) fn next_round(&mut self) -> bool {
-        let goes_on = self.rounds.len() > 1 && self.round_is_on_record();
+        let goes_on = self.rounds.len() > 1 && self.on_record;
         if goes_on {
             self.rounds.pop_front();
             self.begin_round();

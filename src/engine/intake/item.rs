@@ -46,7 +46,7 @@ pub(super) struct Item {
     pub(super) is_known_origin: bool,
     pub(super) task: Option<ShownTask>,
     pub(super) mark: Option<(Place, MarkKind)>,
-    /// The call that is broken off when this is visible.
+    /// The call that is broken off when this is on record.
     pub(super) abort: Option<u64>,
 }
 

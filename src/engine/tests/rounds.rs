@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use super::rig::{Rig, content, event};
 use crate::engine::{CallEnd, Input, Options};
 use crate::model::{
-    Decision, Due, Event, Fact, Generation, OnConflict, OnDead, Origin, Outcome, Place, Redrive, Row, Shard,
-    TaskContent, TaskEventKind, Verb, Version, Wall,
+    Decision, Due, Ended, Event, Fact, Generation, OnConflict, OnDead, Origin, Outcome, Place, Redrive, Row,
+    Shard, TaskContent, TaskEventKind, Verb, Version, Wall,
 };
 
 /// Waits for none of the writes: answers one after the other what was sent until nothing is, and says how often.
@@ -173,6 +173,83 @@ fn a_task_whose_cancel_is_on_record_stops_no_queue_while_its_batch_goes_on() {
 fn an_abort_on_record_breaks_the_call_off_while_its_batch_goes_on() {
     let rig = between_two(content(), Verb::Abort);
     assert_eq!(rig.broken_off.values().collect::<Vec<_>>(), [&Outcome::Aborted]);
+}
+
+#[test]
+fn what_is_on_record_behind_a_batch_that_is_not_counts_for_calls_too() {
+    let mut rig = publishing();
+    rig.schedule("q", "a", 0);
+    rig.held_writes = Some(Vec::new());
+    rig.schedule("r", "b", 60_000);
+    rig.append("q", "a", Verb::Abort);
+    let sent = rig.held_writes.replace(Vec::new()).expect("writes are held");
+    assert_eq!(sent.len(), 2, "a batch each");
+    assert!(rig.broken_off.is_empty());
+    rig.store(&sent[1].1);
+    rig.give(Input::Written(sent[1].0, Ok(())));
+    assert_eq!(rig.broken_off.values().collect::<Vec<_>>(), [&Outcome::Aborted]);
+    assert_eq!(rig.engine.next_offset(), 1, "the first is under way");
+}
+
+#[test]
+fn a_task_that_is_replaced_keeps_its_place_until_what_replaces_it_is_visible() {
+    let mut rig = Rig::running();
+    rig.schedule("q", "a", 0);
+    rig.schedule("q", "b", 0);
+    rig.held_writes = Some(Vec::new());
+    let again = rig.due_in(-1, content());
+    let others = [rig.due_in(60_000, content()), Verb::Cancel];
+    let [other, cancel] = others.map(|verb| event("r", "c", verb.clone(), u128::from(verb == Verb::Cancel)));
+    rig.append_all([event("q", "a", again, 90), other, cancel]);
+    while rig.decisions().len() < 4 {
+        for (ticket, rows) in rig.held_writes.replace(Vec::new()).expect("writes are held") {
+            rig.store(&rows);
+            rig.give(Input::Written(ticket, Ok(())));
+        }
+    }
+    assert_eq!(rig.engine.next_offset(), 2, "the second round is under way");
+    rig.end_call(CallEnd::of(Outcome::Retryable));
+    answers_until_still(&mut rig);
+    rig.run(5_000);
+    assert_eq!(rig.called(), ["a"], "not the one behind it");
+}
+
+#[test]
+fn an_end_of_an_owner_before_is_told_with_the_cancel_that_is_on_record() {
+    let mut rig = publishing();
+    rig.schedule_with("q", "a", 0, |content| TaskContent { timeout_ms: Some(60_000), ..content });
+    let call = rig.calls[0].clone();
+    rig.run(1_000);
+    rig.take_over(2);
+    rig.held_writes = Some(Vec::new());
+    let moved = Verb::Reschedule(Due::At(rig.now().wall.plus_ms(50_000)));
+    rig.append_all([event("q", "a", Verb::Cancel, 90), event("q", "a", moved, 91)]);
+    while rig.decisions().len() < 2 {
+        for (ticket, rows) in rig.held_writes.replace(Vec::new()).expect("writes are held") {
+            rig.store(&rows);
+            rig.give(Input::Written(ticket, Ok(())));
+        }
+    }
+    assert_eq!(rig.engine.next_offset(), 1, "the second is under way");
+    let ended = Ended {
+        epoch: call.token.epoch,
+        seq: call.token.sequence,
+        at: rig.now().wall,
+        outcome: Outcome::Retryable,
+        failures: 1,
+        next_at: Some(rig.now().wall.plus_ms(1_000)),
+        closed: None,
+        result: None,
+        error: None,
+    };
+    rig.facts.entry(call.place).or_default().push(Fact::Ended(ended));
+    rig.told.clear();
+    rig.run(2_500);
+    answers_until_still(&mut rig);
+    let told: Vec<TaskEventKind> = rig.told.iter().map(|event| event.kind).collect();
+    assert_eq!(told, [TaskEventKind::Failed, TaskEventKind::Cancelled]);
+    rig.run(60_000);
+    assert!(rig.calls.is_empty());
 }
 
 #[test]
