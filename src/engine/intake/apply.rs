@@ -37,12 +37,11 @@ impl Engine {
 
     /// Notes what is to be published of a decision.
     pub(super) fn note_decision(&mut self, index: usize, row: &EventRow) {
-        let (event, _) = self.intake.batches[index].next_item().event_and_key();
         let batch = &self.intake.batches[index];
-        let made = || row.current.and_then(|current| batch.made(current.place));
+        let (event, _) = batch.next_item().event_and_key();
         let content = match &event.verb {
             Verb::Schedule(_, content) => Some(&**content),
-            _ => made().map(|task| &*task.content),
+            _ => row.current.and_then(|current| batch.made(current.place)).map(|task| &*task.content),
         };
         let told = self.event_of_decision(row, content);
         self.intake.batches[index].tells.extend(told.map(|event| (row.version, event)));

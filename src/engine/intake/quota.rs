@@ -1,8 +1,8 @@
 //! How many schedule events of a handler or a collection a shard takes in.
 //!
 //! Time is the records' append time, so a replay judges as the first reading did, but for what had been saved up, and for the
-//! rounds of a batch, which come one after the other. Each shard
-//! has an even part of a rate, and saves up what it did not use for one unit of the rate's time.
+//! rounds of a batch, which come one after the other. Each shard has an even part of a rate, and saves up what it did not use
+//! for one unit of the rate's time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

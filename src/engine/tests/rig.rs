@@ -114,6 +114,11 @@ impl Rig {
         rig
     }
 
+    /// The same, which publishes task events.
+    pub(super) fn publishing() -> Rig {
+        Rig::running_with(Options { publishes: true, ..Options::new(Shard(0), 1, "rig") })
+    }
+
     /// Owners let go at once, unless [`Rig::runs_on`].
     pub(super) fn with(mut options: Options) -> Rig {
         options.timing.run_on_ms = 0;
@@ -495,7 +500,21 @@ impl Rig {
 
     /// Writes that were held back reach the store, and are acknowledged.
     pub(super) fn release_writes(&mut self) {
-        for (ticket, rows) in self.held_writes.take().unwrap_or_default() {
+        let sent = self.held_writes.take().unwrap_or_default();
+        self.acknowledge(sent);
+    }
+
+    /// The same, and what is sent then is held back. Says how many there were.
+    pub(super) fn answer_writes(&mut self) -> usize {
+        let sent = self.held_writes.replace(Vec::new()).unwrap_or_default();
+        let count = sent.len();
+        self.acknowledge(sent);
+        count
+    }
+
+    /// These writes reach the store, and are acknowledged.
+    pub(super) fn acknowledge(&mut self, sent: impl IntoIterator<Item = (u64, Arc<[Row]>)>) {
+        for (ticket, rows) in sent {
             self.store(&rows);
             self.give(Input::Written(ticket, Ok(())));
         }

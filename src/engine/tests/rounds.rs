@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::rig::{Rig, content, event};
-use crate::engine::{CallEnd, Input, Options};
+use crate::engine::CallEnd;
 use crate::model::{
     Decision, Due, Ended, Event, Fact, Generation, OnConflict, OnDead, Origin, Outcome, Place, Redrive, Row,
     Shard, TaskContent, TaskEventKind, Verb, Version, Wall,
@@ -14,24 +14,18 @@ use crate::model::{
 /// Waits for none of the writes: answers one after the other what was sent until nothing is, and says how often.
 fn answers_until_still(rig: &mut Rig) -> usize {
     let mut times = 0;
-    loop {
-        let sent = rig.held_writes.replace(Vec::new()).unwrap_or_default();
-        if sent.is_empty() {
-            rig.held_writes = None;
-            return times;
-        }
+    while rig.answer_writes() > 0 {
         times += 1;
-        for (_, rows) in &sent {
-            rig.store(rows);
-        }
-        for (ticket, _) in sent {
-            rig.give(Input::Written(ticket, Ok(())));
-        }
     }
+    rig.held_writes = None;
+    times
 }
 
-fn publishing() -> Rig {
-    Rig::running_with(Options { publishes: true, ..Options::new(Shard(0), 1, "rig") })
+/// Answers what was sent until so many events are on record.
+fn answers_until_on_record(rig: &mut Rig, events: usize) {
+    while rig.decisions().len() < events {
+        assert!(rig.answer_writes() > 0, "{:?}", rig.decisions());
+    }
 }
 
 #[test]
@@ -87,11 +81,7 @@ fn who_sends_one_id_again_and_again_holds_up_others_for_a_few_rounds_only() {
     let mut times = 0;
     while rig.engine.next_offset() == 0 {
         times += 1;
-        let sent = rig.held_writes.replace(Vec::new()).expect("writes are held");
-        for (ticket, rows) in sent {
-            rig.store(&rows);
-            rig.give(Input::Written(ticket, Ok(())));
-        }
+        assert!(rig.answer_writes() > 0);
     }
     // Each that takes the place of another has three: its task, the mark on the other, its event.
     assert_eq!(times, 1 + 3 * 3);
@@ -115,31 +105,28 @@ fn a_retry_that_a_cancel_forbade_is_not_moved_by_what_comes_behind_it() {
     let sent = rig.held_writes.replace(Vec::new()).expect("writes are held");
     let (ends, others): (Vec<_>, Vec<_>) = sent.into_iter().partition(|(_, rows)| is_end(rows));
     assert_eq!((ends.len(), others.len()), (1, 1));
-    for (ticket, rows) in ends.into_iter().chain(others) {
-        rig.store(&rows);
-        rig.give(Input::Written(ticket, Ok(())));
-    }
+    rig.acknowledge(ends.into_iter().chain(others));
     answers_until_still(&mut rig);
     assert_eq!(rig.decisions()[1..], [Decision::TooLate, Decision::TooLate]);
     rig.run(60_000);
     assert!(rig.calls.is_empty(), "{:?}", rig.called());
 }
 
-/// A task that is called, and two events of its id of which the first is on record and the second is not.
-fn between_two(content: TaskContent, verb: Verb) -> Rig {
-    let mut rig = publishing();
-    let due = rig.due_in(0, content);
-    rig.append("q", "a", due);
+/// Two events of the only task's id, of which the first is on record and the second is not.
+fn put_between_two(rig: &mut Rig, verb: Verb) {
     rig.held_writes = Some(Vec::new());
     let moved = Verb::Reschedule(Due::At(rig.now().wall.plus_ms(5_000)));
     rig.append_all([event("q", "a", verb, 90), event("q", "a", moved, 91)]);
-    while rig.decisions().len() < 2 {
-        for (ticket, rows) in rig.held_writes.replace(Vec::new()).expect("writes are held") {
-            rig.store(&rows);
-            rig.give(Input::Written(ticket, Ok(())));
-        }
-    }
+    answers_until_on_record(rig, 2);
     assert_eq!(rig.engine.next_offset(), 1, "the second is under way");
+}
+
+/// The same of a task that is called.
+fn between_two(content: TaskContent, verb: Verb) -> Rig {
+    let mut rig = Rig::publishing();
+    let due = rig.due_in(0, content);
+    rig.append("q", "a", due);
+    put_between_two(&mut rig, verb);
     rig
 }
 
@@ -177,7 +164,7 @@ fn an_abort_on_record_breaks_the_call_off_while_its_batch_goes_on() {
 
 #[test]
 fn what_is_on_record_behind_a_batch_that_is_not_counts_for_calls_too() {
-    let mut rig = publishing();
+    let mut rig = Rig::publishing();
     rig.schedule("q", "a", 0);
     rig.held_writes = Some(Vec::new());
     rig.schedule("r", "b", 60_000);
@@ -185,8 +172,7 @@ fn what_is_on_record_behind_a_batch_that_is_not_counts_for_calls_too() {
     let sent = rig.held_writes.replace(Vec::new()).expect("writes are held");
     assert_eq!(sent.len(), 2, "a batch each");
     assert!(rig.broken_off.is_empty());
-    rig.store(&sent[1].1);
-    rig.give(Input::Written(sent[1].0, Ok(())));
+    rig.acknowledge(sent.into_iter().skip(1));
     assert_eq!(rig.broken_off.values().collect::<Vec<_>>(), [&Outcome::Aborted]);
     assert_eq!(rig.engine.next_offset(), 1, "the first is under way");
 }
@@ -201,12 +187,7 @@ fn a_task_that_is_replaced_keeps_its_place_until_what_replaces_it_is_visible() {
     let others = [rig.due_in(60_000, content()), Verb::Cancel];
     let [other, cancel] = others.map(|verb| event("r", "c", verb.clone(), u128::from(verb == Verb::Cancel)));
     rig.append_all([event("q", "a", again, 90), other, cancel]);
-    while rig.decisions().len() < 4 {
-        for (ticket, rows) in rig.held_writes.replace(Vec::new()).expect("writes are held") {
-            rig.store(&rows);
-            rig.give(Input::Written(ticket, Ok(())));
-        }
-    }
+    answers_until_on_record(&mut rig, 4);
     assert_eq!(rig.engine.next_offset(), 2, "the second round is under way");
     rig.end_call(CallEnd::of(Outcome::Retryable));
     answers_until_still(&mut rig);
@@ -216,21 +197,12 @@ fn a_task_that_is_replaced_keeps_its_place_until_what_replaces_it_is_visible() {
 
 #[test]
 fn an_end_of_an_owner_before_is_told_with_the_cancel_that_is_on_record() {
-    let mut rig = publishing();
+    let mut rig = Rig::publishing();
     rig.schedule_with("q", "a", 0, |content| TaskContent { timeout_ms: Some(60_000), ..content });
     let call = rig.calls[0].clone();
     rig.run(1_000);
     rig.take_over(2);
-    rig.held_writes = Some(Vec::new());
-    let moved = Verb::Reschedule(Due::At(rig.now().wall.plus_ms(50_000)));
-    rig.append_all([event("q", "a", Verb::Cancel, 90), event("q", "a", moved, 91)]);
-    while rig.decisions().len() < 2 {
-        for (ticket, rows) in rig.held_writes.replace(Vec::new()).expect("writes are held") {
-            rig.store(&rows);
-            rig.give(Input::Written(ticket, Ok(())));
-        }
-    }
-    assert_eq!(rig.engine.next_offset(), 1, "the second is under way");
+    put_between_two(&mut rig, Verb::Cancel);
     let ended = Ended {
         epoch: call.token.epoch,
         seq: call.token.sequence,
@@ -254,7 +226,7 @@ fn an_end_of_an_owner_before_is_told_with_the_cancel_that_is_on_record() {
 
 #[test]
 fn a_cancel_is_told_with_the_handler_of_a_task_that_is_not_visible_yet() {
-    let mut rig = publishing();
+    let mut rig = Rig::publishing();
     let due = rig.due_in(60_000, content());
     rig.append_all([event("q", "a", due, 90), event("q", "a", Verb::Cancel, 91)]);
     let handlers: Vec<_> = rig.told.iter().map(|event| (event.kind, event.handler.is_some())).collect();
@@ -282,7 +254,7 @@ fn forwarded_records_are_known_by_their_offsets_not_by_their_rounds() {
 
 /// A rig with a task that runs, one that is dead, one that is done, and one that is to come.
 fn lived_in() -> Rig {
-    let mut rig = publishing();
+    let mut rig = Rig::publishing();
     for (id, outcome) in [("dead", Outcome::Fatal), ("done", Outcome::Succeeded)] {
         rig.schedule(id, id, 0);
         rig.end_call(CallEnd::of(outcome));
@@ -377,10 +349,7 @@ proptest! {
         cut.held_writes = Some(Vec::new());
         cut.append_all(events.clone());
         for _ in 0..answered {
-            for (ticket, rows) in cut.held_writes.replace(Vec::new()).unwrap_or_default() {
-                cut.store(&rows);
-                cut.give(Input::Written(ticket, Ok(())));
-            }
+            cut.answer_writes();
         }
         cut.held_writes = None;
         whole.append_all(events);

@@ -1,14 +1,10 @@
 //! Task events: what is on record is published in order, at least once, and nothing waits for it.
 
 use super::rig::Rig;
-use crate::engine::{Budget, CallEnd, Input, Options, Pause};
+use crate::engine::{Budget, CallEnd, Input, Pause};
 use crate::model::{
-    Cause, CloseReason, Decision, OnFailure, Outcome, Shard, TaskContent, TaskEventKind, Verb, Wall,
+    Cause, CloseReason, Decision, OnFailure, Outcome, TaskContent, TaskEventKind, Verb, Wall,
 };
-
-fn rig() -> Rig {
-    Rig::running_with(Options { publishes: true, ..Options::new(Shard(0), 1, "rig") })
-}
 
 fn told(rig: &Rig) -> Vec<(&str, TaskEventKind)> {
     rig.told.iter().map(|event| (event.key.id.as_str(), event.kind)).collect()
@@ -17,7 +13,7 @@ fn told(rig: &Rig) -> Vec<(&str, TaskEventKind)> {
 #[test]
 fn every_way_into_a_state_is_told_in_its_order() {
     use TaskEventKind::*;
-    let mut rig = rig();
+    let mut rig = Rig::publishing();
     rig.schedule("q", "a", 0);
     rig.end_call(CallEnd::of(Outcome::Retryable));
     rig.run(10_000);
@@ -58,7 +54,7 @@ fn every_way_into_a_state_is_told_in_its_order() {
 #[test]
 fn tasks_run_while_the_log_takes_nothing_and_the_next_owner_tells() {
     use TaskEventKind::*;
-    let mut rig = rig();
+    let mut rig = Rig::publishing();
     rig.schedule("q", "first", 0);
     rig.end_call(CallEnd::of(Outcome::Succeeded));
     rig.run(120_000);
@@ -106,7 +102,7 @@ fn tasks_run_while_the_log_takes_nothing_and_the_next_owner_tells() {
 #[test]
 fn what_the_log_lets_go_of_while_it_is_to_be_read_again_is_left_out() {
     use TaskEventKind::*;
-    let mut rig = rig();
+    let mut rig = Rig::publishing();
     rig.schedule("q", "first", 0);
     rig.end_call(CallEnd::of(Outcome::Succeeded));
     rig.run(120_000);
@@ -143,7 +139,7 @@ fn what_ran_before_anything_was_published_is_not_told() {
 #[test]
 fn a_cancel_that_only_stops_the_retry_is_told_behind_the_failure() {
     use TaskEventKind::*;
-    let mut rig = rig();
+    let mut rig = Rig::publishing();
     rig.schedule("q", "a", 0);
     rig.append("q", "a", Verb::Cancel);
     assert_eq!(rig.decisions().last(), Some(&Decision::TooLate));
@@ -154,7 +150,7 @@ fn a_cancel_that_only_stops_the_retry_is_told_behind_the_failure() {
 #[test]
 fn an_event_that_the_topic_never_takes_is_left_out_and_the_others_follow() {
     use TaskEventKind::*;
-    let mut rig = rig();
+    let mut rig = Rig::publishing();
     rig.refused_events = Some(Started);
     rig.schedule("q", "a", 0);
     rig.end_call(CallEnd::of(Outcome::Succeeded));
@@ -165,7 +161,7 @@ fn an_event_that_the_topic_never_takes_is_left_out_and_the_others_follow() {
 
 #[test]
 fn what_waits_keeps_to_its_memory_and_everything_follows_in_the_end() {
-    let mut rig = rig();
+    let mut rig = Rig::publishing();
     rig.no_events = true;
     rig.give(Input::Budget(Budget { events_bytes: 20 * 512, ..Budget::default() }));
     for n in 0..40 {
@@ -195,7 +191,7 @@ fn what_waits_keeps_to_its_memory_and_everything_follows_in_the_end() {
 
 #[test]
 fn an_open_attempt_of_what_is_not_told_yet_holds_its_queue_while_the_log_is_away() {
-    let mut rig = rig();
+    let mut rig = Rig::publishing();
     rig.no_events = true;
     rig.schedule("q", "a", 0);
     rig.schedule("q", "b", 0);
