@@ -364,7 +364,7 @@ impl Engine {
     pub fn poll_timeout(&self) -> Option<Boot> {
         let leased = self.ownership.valid(self.now.boot);
         let lease = [self.ownership.timeout(self.now.boot), self.leave_timeout(), self.let_go_at];
-        let lease = lease.into_iter().chain([self.outbox.next_retry()]);
+        let lease = lease.into_iter().chain([self.outbox.next_send()]);
         let sent = [self.attempts.next_deadline(), self.attempts.next_stop(), self.writes.next_retry(leased)];
         let always = lease.chain(sent);
         let active = [self.window_timeout(), self.queues.next_backoff(), self.parked.next()]

@@ -6,6 +6,7 @@
 
 mod chunk;
 mod embedded;
+mod paced;
 mod rows;
 #[cfg(feature = "cassandra")]
 mod servers;
@@ -119,10 +120,15 @@ impl Writer {
 }
 
 impl Program {
-    pub(super) async fn open(site: &Site, node: &Node, load: Load) -> anyhow::Result<Program> {
+    pub(super) async fn open(
+        site: &Site,
+        node: &Node,
+        producer: &Arc<dyn Producer>,
+        load: Load,
+    ) -> anyhow::Result<Program> {
         let shared = Shared {
             drawn: Drawn::new(&load)?,
-            producer: node.producer().clone(),
+            producer: producer.clone(),
             sends: Arc::new(Semaphore::new(sends_at_once(load.payload_bytes))),
             writer: Writer::open(site, node).await?,
             load,

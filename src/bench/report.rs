@@ -51,6 +51,12 @@ pub struct Report {
     /// How many calls were how late: the buckets grow by a quarter each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lateness_histogram: Vec<Bucket>,
+    /// The raw program at the same rate, in `steady`: at each pace, and the best once more.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub raw_lateness: Vec<RawLateness>,
+    /// The 99th percentile of the first by that of the second: the mean of the best before and of the same after.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lateness_to_raw: Option<f64>,
     /// The same before the queue was blocked, in `blocked`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lateness_before_ms: Option<Percentiles>,
@@ -103,7 +109,7 @@ pub struct Report {
 }
 
 /// Percentiles, in milliseconds.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Percentiles {
     /// Half of all.
@@ -156,6 +162,34 @@ impl Raw {
         let (again, before): (Vec<Raw>, Vec<Raw>) = of.iter().cloned().partition(|raw| raw.is_again);
         let (before, again) = (Raw::best(&before)?, Raw::best(&again)?);
         Some((before.tasks_per_second + again.tasks_per_second) / 2.0)
+    }
+}
+
+/// How late the raw program's starts were on record, at the rate of a steady load.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RawLateness {
+    /// How often it wrote what there was, in milliseconds.
+    pub every_ms: u64,
+    /// It ran once more, after what it is compared with.
+    pub is_again: bool,
+    /// Tasks.
+    pub tasks: u64,
+    /// From a task's due time until its start was on record, in milliseconds.
+    pub lateness_ms: Percentiles,
+}
+
+impl RawLateness {
+    /// The one with the lowest 99th percentile.
+    pub(super) fn best(of: &[RawLateness]) -> Option<&RawLateness> {
+        of.iter().min_by(|one, other| one.lateness_ms.p99.total_cmp(&other.lateness_ms.p99))
+    }
+
+    /// The 99th percentile of the best before and of the same after: their mean, in milliseconds.
+    fn p99_ms(of: &[RawLateness]) -> Option<f64> {
+        let (again, before): (Vec<_>, Vec<_>) = of.iter().cloned().partition(|raw| raw.is_again);
+        let (before, again) = (RawLateness::best(&before)?, RawLateness::best(&again)?);
+        Some((before.lateness_ms.p99 + again.lateness_ms.p99) / 2.0)
     }
 }
 
@@ -265,6 +299,13 @@ impl Report {
             self.ratio_to_ceiling = Some(self.tasks_per_second / ceiling);
         }
         self.raw = raw;
+    }
+
+    /// The raw programs of the same run, at its rate.
+    pub(super) fn late_beside(&mut self, raw: Vec<RawLateness>) {
+        let p99 = RawLateness::p99_ms(&raw).filter(|p99| *p99 > 0.0);
+        self.lateness_to_raw = p99.map(|p99| self.lateness_ms.p99 / p99);
+        self.raw_lateness = raw;
     }
 
     /// Says nothing per task: tasks are not what was done.

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use crate::dispatch::in_process::{Context, Done, Failure};
 use crate::dispatch::registry::{Kind, Policy, Route};
 use crate::engine::ShardView;
-use crate::log::Message;
+use crate::log::{Message, Producer};
 use crate::model::{BreakerPolicy, HandlerName, limits};
 use crate::node::{Builder, Node};
 
@@ -54,6 +54,8 @@ pub(super) struct Bench<'a> {
     next: AtomicU64,
     /// Taken away only while it starts anew.
     node: Option<Node>,
+    /// On servers records are sent by a client of their own, as those of users are.
+    client: Option<Arc<dyn Producer>>,
     sink: Sink,
 }
 
@@ -88,6 +90,7 @@ impl<'a> Bench<'a> {
             idle_mb: 0.0,
             next: AtomicU64::new(0),
             node: None,
+            client: site.client()?,
             sink,
         };
         let node = bench.builder("bench")?.start().await.context("the node of this run")?;
@@ -139,6 +142,11 @@ impl<'a> Bench<'a> {
         self.node.as_ref().expect("it is away only while it starts anew")
     }
 
+    /// Sends the records of the load.
+    pub(super) fn producer(&self) -> &Arc<dyn Producer> {
+        self.client.as_ref().unwrap_or_else(|| self.node().producer())
+    }
+
     /// Puts another node in its place.
     pub(super) fn replace(&mut self, node: Node) -> Option<Node> {
         self.node.replace(node)
@@ -185,7 +193,7 @@ impl<'a> Bench<'a> {
 
     /// Produces records in their order.
     pub(super) async fn send(&self, messages: impl Iterator<Item = Message>) -> anyhow::Result<()> {
-        let producer = self.node().producer();
+        let producer = self.producer();
         let at_once = sends_at_once(self.plan.payload.unwrap_or(0));
         let mut sends =
             stream::iter(messages.map(|message| producer.produce(message))).buffer_unordered(at_once);

@@ -40,14 +40,21 @@ pub(super) async fn run(plan: &Plan, site: &Site) -> anyhow::Result<Report> {
 async fn measure(bench: &mut Bench<'_>) -> anyhow::Result<Report> {
     let (plan, site) = (bench.plan, bench.site);
     let raw = match plan.ceiling || plan.scenario == Scenario::Ceiling {
-        true => Some(Program::open(site, bench.node(), load(plan)).await?),
+        true => Some(Program::open(site, bench.node(), bench.producer(), load(plan)).await?),
         false => None,
     };
     bench.warm_up(raw.as_ref()).await?;
     let mut ran = Vec::new();
-    if let Some(raw) = raw.as_ref().filter(|_| plan.ceiling) {
+    let of_rates = raw.as_ref().filter(|_| plan.ceiling && plan.scenario != Scenario::Steady);
+    if let Some(raw) = of_rates {
         bench.bar.set_message("ceiling");
         ran = raw.all_ways().await?;
+    }
+    let mut late = Vec::new();
+    let is_late = plan.ceiling && plan.scenario == Scenario::Steady;
+    if let Some(raw) = raw.as_ref().filter(|_| is_late) {
+        bench.bar.set_message("ceiling");
+        late = raw.paced(plan.rate, steady::AHEAD).await?;
     }
     bench.bar.set_message("rest");
     bench.idle_mb = settled_rss_mb(plan.rest).await;
@@ -76,7 +83,12 @@ async fn measure(bench: &mut Bench<'_>) -> anyhow::Result<Report> {
         report.at_rest(settled_rss_mb(plan.rest).await, bench.idle_mb);
     }
     report.order = order(bench)?;
-    if let Some(raw) = raw.as_ref().filter(|_| plan.ceiling) {
+    if let Some(raw) = raw.as_ref().filter(|_| is_late) {
+        bench.bar.set_message("ceiling");
+        late.push(raw.paced_again(&late, plan.rate, steady::AHEAD).await?);
+        report.late_beside(late);
+    }
+    if let Some(raw) = of_rates {
         bench.bar.set_message("ceiling");
         ran.push(raw.again(&ran).await?);
         report.beside(ran);

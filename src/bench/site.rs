@@ -1,16 +1,21 @@
 //! Where a run happens: topics and a keyspace of its own on given servers, or a folder of its own.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 
 use crate::config::{Config, Embedded};
 use crate::dispatch::registry::Route;
+use crate::log::Producer;
 use crate::model::CollectionLimit;
 use crate::node::Node;
 
 use super::args::Plan;
+
+/// How long the client of the load waits for others of a partition unless the configuration says, in milliseconds.
+const CLIENT_LINGER_MS: u64 = 50;
 
 /// A place for one run; [`Site::close`] removes what it made.
 pub(super) struct Site {
@@ -34,16 +39,22 @@ impl Site {
         if let Some(given) = &given {
             config.limits = given.limits;
         }
-        let given = given.filter(|given| plan.place.embedded.is_none() && given.kafka.brokers.is_some());
-        if given.is_none() && plan.place.kafka.is_none() {
+        let given = given.filter(|_| plan.place.embedded.is_none());
+        let names_brokers = given.as_ref().is_some_and(|given| given.kafka.brokers.is_some());
+        if !names_brokers && plan.place.kafka.is_none() {
             std::fs::create_dir_all(&dir).with_context(|| format!("the folder {}", dir.display()))?;
             config.embedded = Some(Embedded { data_dir: dir.clone() });
             return Ok(Site { config, dir: Some(dir) });
         }
         (config.embedded, config.is_dev) = (None, false);
-        match given {
+        if let Some(given) = &given {
+            config.kafka = given.kafka.clone();
+            config.topics.task_events = given.topics.task_events;
+            config.topics.dead_letters = given.topics.dead_letters;
+        }
+        // What names no servers says nothing of their copies either.
+        match given.filter(|_| names_brokers) {
             Some(given) => {
-                config.kafka = given.kafka;
                 config.cassandra = given.cassandra;
                 config.topics.replication_factor = given.topics.replication_factor;
                 config.topics.min_insync_replicas = given.topics.min_insync_replicas;
@@ -78,6 +89,18 @@ impl Site {
         &self.config
     }
 
+    /// A client that sends the records of the load to servers, as one of a user's would: it waits for others of a partition, of
+    /// which there are many. Sent one by one, records take most of what clients and brokers do at a few thousand a second.
+    ///
+    /// # Errors
+    /// Its settings are wrong.
+    pub(super) fn client(&self) -> anyhow::Result<Option<Arc<dyn Producer>>> {
+        if self.dir.is_some() {
+            return Ok(None);
+        }
+        client(&self.config).map(Some)
+    }
+
     /// A node by this name, with more handlers than those of the configuration.
     pub(super) fn node(&self, name: &str, handlers: impl IntoIterator<Item = Route>) -> crate::node::Builder {
         let mut config = self.config.clone();
@@ -96,6 +119,18 @@ impl Site {
 
 async fn remove(dir: &Path) -> anyhow::Result<()> {
     tokio::fs::remove_dir_all(dir).await.with_context(|| format!("the folder {} stays", dir.display()))
+}
+
+#[cfg(all(feature = "kafka", feature = "cassandra"))]
+fn client(config: &Config) -> anyhow::Result<Arc<dyn Producer>> {
+    let mut options = crate::node::kafka_options(config);
+    options.producer.entry("linger.ms".to_owned()).or_insert_with(|| CLIENT_LINGER_MS.to_string());
+    Ok(Arc::new(crate::log::kafka::Producer::start(options)?))
+}
+
+#[cfg(not(all(feature = "kafka", feature = "cassandra")))]
+fn client(_config: &Config) -> anyhow::Result<Arc<dyn Producer>> {
+    anyhow::bail!("this binary was built without Kafka and Cassandra")
 }
 
 #[cfg(all(feature = "kafka", feature = "cassandra"))]

@@ -6,6 +6,8 @@
 //!                                                    └─ failed: from the first that failed, again
 //! ```
 //!
+//! Few that wait are gathered for [`limits::EVENTS_WAIT_MS`]: nobody waits for them, and brokers and clients pay by the request.
+//!
 //! An event is published when what it says is on record. What may not be forgotten before is held back in the shard's own
 //! progress: the watermark does not pass a finished task, nor does its pointer go, before its last event is published, and
 //! the progress row says ([`Told`]) up to which offset decisions are published, and up to which time the facts of its
@@ -88,6 +90,8 @@ pub(super) struct Outbox {
     asked: Option<(u64, usize)>,
     retry_at: Option<Boot>,
     tries: u32,
+    /// What waits goes then, few events or many.
+    gathers_until: Option<Boot>,
     /// Facts of this owner that are being written (`None`) or on record with so many events waiting.
     open: BTreeMap<FactId, Option<u32>>,
     /// Events of facts that wait, by task.
@@ -125,8 +129,17 @@ impl Outbox {
         self.bytes >= bytes && self.bytes > 0
     }
 
-    pub(super) fn next_retry(&self) -> Option<Boot> {
-        self.retry_at
+    /// When events are to be sent, again or at last.
+    pub(super) fn next_send(&self) -> Option<Boot> {
+        self.retry_at.or(self.gathers_until)
+    }
+
+    /// Whether few events wait for others: one by one they would be a request to a broker each.
+    fn gathers(&mut self, now: Boot) -> bool {
+        if self.tries > 0 || self.waiting.len() >= limits::EVENTS_AT_ONCE {
+            return false;
+        }
+        now < *self.gathers_until.get_or_insert_with(|| now.plus_ms(limits::EVENTS_WAIT_MS))
     }
 
     /// The first task that is done with but for its events, and has no stored pointer.
@@ -287,6 +300,11 @@ impl Engine {
         if waits || self.outbox.waiting.is_empty() {
             return;
         }
+        let may_gather = self.stage == Stage::Running && !self.is_full_of_events();
+        if may_gather && self.outbox.gathers(self.now.boot) {
+            return;
+        }
+        self.outbox.gathers_until = None;
         let ticket = self.ticket();
         let mut bytes = 0;
         let fits = |entry: &&Entry| {

@@ -12,6 +12,7 @@
 mod dead_letter;
 mod errors;
 pub mod facts;
+mod gather;
 mod late;
 mod lookup;
 pub mod migrate;
@@ -40,6 +41,8 @@ use crate::model::{
 };
 use crate::store::{Answer, Bump, Cluster, Error, Instance, Lookup, Slice, Store, Stretch};
 
+use gather::{Gather, SmallWrite};
+use lookup::Newest;
 pub use options::{Options, Tls};
 use session::Profiles;
 use statements::Statements;
@@ -58,6 +61,8 @@ struct Shared {
     keyspace: String,
     statements: Statements,
     layout: OnceCell<Layout>,
+    writes: Gather<SmallWrite>,
+    lookups: Gather<Newest>,
     requests: Semaphore,
     /// Requests made so far.
     asked: AtomicU64,
@@ -103,16 +108,21 @@ impl Cassandra {
         replication::check(&replication::read(&session, &options.keyspace)?)?;
         migrate::check(&session, &options.keyspace).await?;
         let statements = Statements::prepare(&session, &options.keyspace, &profiles).await?;
-        Ok(Cassandra {
-            shared: Arc::new(Shared {
-                session,
-                keyspace: options.keyspace.clone(),
-                statements,
-                layout: OnceCell::new(),
-                requests: Semaphore::new(REQUESTS_IN_FLIGHT_MAX),
-                asked: AtomicU64::new(0),
-            }),
-        })
+        let (writes, small_writes) = Gather::new();
+        let (lookups, small_lookups) = Gather::new();
+        let shared = Arc::new(Shared {
+            session,
+            keyspace: options.keyspace.clone(),
+            statements,
+            layout: OnceCell::new(),
+            writes,
+            lookups,
+            requests: Semaphore::new(REQUESTS_IN_FLIGHT_MAX),
+            asked: AtomicU64::new(0),
+        });
+        tokio::spawn(small_writes.serve(Arc::downgrade(&shared)));
+        tokio::spawn(small_lookups.serve(Arc::downgrade(&shared)));
+        Ok(Cassandra { shared })
     }
 
     /// How the keyspace is replicated and how many nodes each data centre has, as the driver last read it.

@@ -65,15 +65,15 @@ impl Scenario {
         matches!(self, Scenario::Ingest | Scenario::Pending | Scenario::List)
     }
 
-    /// Whether what is measured is tasks per second, which a raw program also has.
+    /// Whether what is measured is tasks per second or the lateness at a rate, which a raw program also has.
     pub(in super::super) fn has_ceiling(self) -> bool {
         use Scenario::{
             Blocked, Ceiling, Forward, Handlers, Herd, Http, Ingest, List, LongRunning, Payload, Pending,
             Pipeline, Queues, Redrive, Steady, Takeover,
         };
         match self {
-            Pipeline | Http | Ingest | Pending | Queues | Payload | Forward | Handlers => true,
-            Herd | Steady | LongRunning | Redrive | Blocked | Takeover | List | Ceiling => false,
+            Pipeline | Http | Ingest | Steady | Pending | Queues | Payload | Forward | Handlers => true,
+            Herd | LongRunning | Redrive | Blocked | Takeover | List | Ceiling => false,
         }
     }
 

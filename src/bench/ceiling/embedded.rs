@@ -1,5 +1,6 @@
 //! The raw program on the embedded store: its rows through the store's own port.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::model::{
@@ -11,6 +12,7 @@ use anyhow::Context as _;
 
 use super::super::event::mixed;
 use super::chunk::Chunk;
+use super::paced::Step;
 use super::rows::Drawn;
 use super::{Load, QUEUES, Way};
 
@@ -41,6 +43,28 @@ pub(super) async fn write(store: &dyn Store, drawn: &Drawn, load: &Load, chunk: 
     let row = |task| rows_of(task, load, drawn.of(task).content.clone(), shard, "raw-");
     let rows: anyhow::Result<Vec<[Row; 4]>> = chunk.tasks().map(row).collect();
     store.write(rows?.concat().into()).await.context("rows of the raw program")
+}
+
+/// Of these tasks, in whatever shards, the rows of one step.
+pub(super) async fn write_step(
+    store: &dyn Store,
+    drawn: &Drawn,
+    load: &Load,
+    tasks: Range<u64>,
+    step: Step,
+) -> anyhow::Result<()> {
+    let mut rows = Vec::new();
+    for task in tasks {
+        let shard = Shard(SHARD + (task % u64::from(load.plan.shards)) as u32);
+        let [event, content, started, ended] =
+            rows_of(task, load, drawn.of(task).content.clone(), shard, "raw-")?;
+        match step {
+            Step::Come => rows.extend([event, content]),
+            Step::Started => rows.push(started),
+            Step::Ended => rows.push(ended),
+        }
+    }
+    store.write(rows.into()).await.context("rows of the raw program")
 }
 
 /// One by-id row and three in a bucket: the task, its start and its end; its queue begins with `prefix`.

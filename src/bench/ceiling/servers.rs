@@ -1,6 +1,7 @@
 //! The raw program on Cassandra: tables of its own in the keyspace of the run, made as Dueline's are.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -16,6 +17,7 @@ use crate::node::cassandra_options;
 use crate::store::cassandra::{self, Options};
 
 use super::chunk::Chunk;
+use super::paced::Step;
 use super::rows::{Drawn, key};
 use super::{Load, Way};
 
@@ -45,6 +47,9 @@ pub(super) const WAYS: [Way; 4] = [
     },
     Way { name: "every row alone", tasks: 32, due_rows: 1, by_id_rows: 1, at_once: 16 },
 ];
+
+/// Rows of several partitions in one batch: servers warn of more.
+const TOGETHER: usize = 10;
 
 /// A session of the bench's own, reached as the node reaches Cassandra.
 pub(in super::super) async fn session(config: &Config) -> anyhow::Result<Session> {
@@ -114,6 +119,35 @@ impl Tables {
         let due = by_bucket.values().flat_map(|rows| rows.chunks(due_rows));
         let due = due.map(|rows| self.send(&self.due, rows));
         let by_id = by_id.chunks(way.by_id_rows).map(|rows| self.send(&self.by_id, rows));
+        tokio::try_join!(try_join_all(due), try_join_all(by_id)).map(|_| ())
+    }
+
+    /// Of these tasks, in whatever shards, the rows of one step: those of each table in tens.
+    pub(super) async fn write_step(
+        &self,
+        drawn: &Drawn,
+        load: &Load,
+        tasks: Range<u64>,
+        step: Step,
+    ) -> anyhow::Result<()> {
+        let shards = u64::from(load.plan.shards);
+        let due_row = |task: u64| {
+            let (at, texts) = (load.due_at(task), drawn.of(task));
+            let (kind, epoch, data) = match step {
+                Step::Come => (0, 0, &*texts.task),
+                Step::Started => (2, 1, &*texts.started),
+                Step::Ended => (3, 1, &*texts.ended),
+            };
+            let (shard, version) = ((task % shards) as i32, task as i64);
+            (shard, at.div_euclid(BUCKET_MS), 0, at, version, kind, epoch, epoch * version, data)
+        };
+        let due: Vec<DueColumns<'_>> = tasks.clone().map(due_row).collect();
+        let by_id: Vec<ByIdColumns<'_>> = tasks
+            .filter(|_| step == Step::Come)
+            .map(|task| (key(task), task as i64, 1, &*drawn.of(task).event))
+            .collect();
+        let due = due.chunks(TOGETHER).map(|rows| self.send(&self.due, rows));
+        let by_id = by_id.chunks(TOGETHER).map(|rows| self.send(&self.by_id, rows));
         tokio::try_join!(try_join_all(due), try_join_all(by_id)).map(|_| ())
     }
 

@@ -36,6 +36,12 @@ impl Report {
             add("  raw", Some(ran));
         }
         add("lateness ms", (self.lateness_ms.max > 0.0).then(|| percentiles(self.lateness_ms)));
+        add("p99 to raw", self.lateness_to_raw.map(|ratio| format!("{ratio:.2}")));
+        for raw in &self.raw_lateness {
+            let again = if raw.is_again { ", once more" } else { "" };
+            let late = percentiles(raw.lateness_ms);
+            add("  raw late ms", Some(format!("{late}  every {} ms{again}", raw.every_ms)));
+        }
         add("  not blocked", self.lateness_before_ms.map(percentiles));
         add("newest 50 ms", self.list_newest_ms.map(percentiles));
         add("oldest 50 ms", self.list_oldest_ms.map(percentiles));

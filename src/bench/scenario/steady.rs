@@ -10,8 +10,8 @@ use super::super::report::Report;
 use super::super::rig::Bench;
 use super::super::seen::wall_ms;
 
-/// How far ahead the tasks of a steady load are due, in milliseconds.
-const AHEAD_MS: i64 = 2_000;
+/// How far ahead the tasks of a steady load are due.
+pub(super) const AHEAD: Duration = Duration::from_secs(2);
 
 /// One task every so often.
 pub(super) async fn steady(bench: &Bench<'_>) -> anyhow::Result<Report> {
@@ -21,8 +21,8 @@ pub(super) async fn steady(bench: &Bench<'_>) -> anyhow::Result<Report> {
     let (span, mut sends) = (bench.begin()?, Vec::new());
     for task in bench.numbers(tasks) {
         ticks.tick().await;
-        let message = bench.plan.message(task, wall_ms() + AHEAD_MS);
-        sends.push(tokio::spawn(bench.node().producer().produce(message)));
+        let message = bench.plan.message(task, wall_ms() + AHEAD.as_millis() as i64);
+        sends.push(tokio::spawn(bench.producer().produce(message)));
     }
     for sent in sends {
         sent.await?.context("a record")?;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::super::Report;
+use super::super::report::Percentiles;
 
 /// A figure that is wanted, and what it is.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,6 +56,23 @@ pub(super) fn figures(reports: &BTreeMap<&'static str, Report>, is_servers: bool
         add("pipeline", Bound::AtLeast(100_000.0, "tasks/s"), report("pipeline").map(per_second));
         add("ingest", Bound::AtLeast(150_000.0, "tasks/s"), report("ingest").map(per_second));
     }
+    let steady =
+        |rate: u64| report("steady").and_then(|report| report.each().iter().find(|run| run.rate == rate));
+    let late = |of: fn(&Percentiles) -> f64| steady(500).map(|run| of(&run.lateness_ms));
+    let (p50, p99) = if is_servers { (5.0, 25.0) } else { (1.0, 3.0) };
+    add("500 tasks a second: lateness p50", Bound::AtMost(p50, "ms"), late(|of| of.p50));
+    add("500 tasks a second: lateness p99", Bound::AtMost(p99, "ms"), late(|of| of.p99));
+    add(
+        "5,000 tasks a second: lateness p99 beside the raw program's",
+        Bound::AtMost(2.0, ""),
+        steady(5_000).and_then(|run| run.lateness_to_raw),
+    );
+    let herd = report("herd").and_then(|report| report.each().iter().find(|run| run.tasks == 100_000));
+    add(
+        "herd of 100,000 beside the pipeline",
+        Bound::AtLeast(1.0, ""),
+        herd.zip(report("pipeline")).map(|(herd, of)| herd.tasks_per_second / of.tasks_per_second),
+    );
     let ends = report("pending").and_then(|report| ends(report, 100_000, 10_000_000, |run| run.tasks));
     let last = ends.map(|(_, last)| last);
     add("10 million pending: memory", Bound::AtMost(400.0, "MiB"), last.and_then(|last| last.rss_mb));

@@ -222,6 +222,11 @@ impl Rig {
     }
 
     /// Lets time pass.
+    /// Until what is told gathers no more.
+    pub(super) fn until_told(&mut self) {
+        self.run(2 * limits::EVENTS_WAIT_MS);
+    }
+
     pub(super) fn run(&mut self, ms: u64) {
         let end = self.ms + ms;
         let mut spins = 0;

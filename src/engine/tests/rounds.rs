@@ -133,10 +133,12 @@ fn between_two(content: TaskContent, verb: Verb) -> Rig {
 #[test]
 fn a_cancel_on_record_forbids_the_retry_while_its_batch_goes_on() {
     let mut rig = between_two(content(), Verb::Cancel);
+    rig.until_told();
     rig.told.clear();
     rig.end_call(CallEnd::of(Outcome::Retryable));
     answers_until_still(&mut rig);
     assert_eq!(rig.decisions()[1..], [Decision::TooLate, Decision::TooLate]);
+    rig.until_told();
     let told: Vec<TaskEventKind> = rig.told.iter().map(|event| event.kind).collect();
     assert_eq!(told, [TaskEventKind::Failed, TaskEventKind::Cancelled]);
     rig.run(60_000);
@@ -218,6 +220,7 @@ fn an_end_of_an_owner_before_is_told_with_the_cancel_that_is_on_record() {
     rig.told.clear();
     rig.run(2_500);
     answers_until_still(&mut rig);
+    rig.until_told();
     let told: Vec<TaskEventKind> = rig.told.iter().map(|event| event.kind).collect();
     assert_eq!(told, [TaskEventKind::Failed, TaskEventKind::Cancelled]);
     rig.run(60_000);
@@ -229,6 +232,7 @@ fn a_cancel_is_told_with_the_handler_of_a_task_that_is_not_visible_yet() {
     let mut rig = Rig::publishing();
     let due = rig.due_in(60_000, content());
     rig.append_all([event("q", "a", due, 90), event("q", "a", Verb::Cancel, 91)]);
+    rig.until_told();
     let handlers: Vec<_> = rig.told.iter().map(|event| (event.kind, event.handler.is_some())).collect();
     assert_eq!(handlers, [(TaskEventKind::Scheduled, true), (TaskEventKind::Cancelled, true)]);
 }

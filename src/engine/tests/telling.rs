@@ -1,12 +1,14 @@
 //! Task events: what is on record is published in order, at least once, and nothing waits for it.
 
-use super::rig::Rig;
+use super::rig::{Rig, content, event};
 use crate::engine::{Budget, CallEnd, Input, Pause};
 use crate::model::{
-    Cause, CloseReason, Decision, OnFailure, Outcome, TaskContent, TaskEventKind, Verb, Wall,
+    Cause, CloseReason, Decision, OnFailure, Outcome, TaskContent, TaskEventKind, Verb, Wall, limits,
 };
 
-fn told(rig: &Rig) -> Vec<(&str, TaskEventKind)> {
+/// What was told, and what still gathers.
+fn told(rig: &mut Rig) -> Vec<(&str, TaskEventKind)> {
+    rig.until_told();
     rig.told.iter().map(|event| (event.key.id.as_str(), event.kind)).collect()
 }
 
@@ -29,7 +31,7 @@ fn every_way_into_a_state_is_told_in_its_order() {
         ("b", Scheduled),
         ("b", Cancelled),
     ];
-    assert_eq!(told(&rig), wanted);
+    assert_eq!(told(&mut rig), wanted);
     rig.told.clear();
     rig.schedule_with("q", "c", 0, |content| TaskContent { on_failure: OnFailure::Park, ..content });
     rig.end_call(CallEnd::of(Outcome::TimedOut));
@@ -46,9 +48,25 @@ fn every_way_into_a_state_is_told_in_its_order() {
         ("d", Scheduled),
         ("d", Expired),
     ];
-    assert_eq!(told(&rig), wanted);
+    assert_eq!(told(&mut rig), wanted);
     let dead = rig.told.iter().find(|event| event.kind == Dead).expect("told");
     assert!(matches!(&dead.cause, Cause::Ended(end) if end.closed == Some(CloseReason::Fatal)));
+}
+
+#[test]
+fn few_events_wait_for_others_and_many_go_at_once() {
+    let mut rig = Rig::publishing();
+    rig.schedule("q", "a", 600_000);
+    rig.run(limits::EVENTS_WAIT_MS / 2);
+    rig.schedule("q", "b", 600_000);
+    assert_eq!(rig.told.len(), 0);
+    rig.run(limits::EVENTS_WAIT_MS / 2);
+    assert_eq!(rig.told.len(), 2, "the first has waited for so long");
+    let due = rig.due_in(600_000, content());
+    rig.append_all(
+        (0..limits::EVENTS_AT_ONCE).map(|n| event("q", &format!("t-{n}"), due.clone(), n as u128)),
+    );
+    assert_eq!(rig.told.len(), 2 + limits::EVENTS_AT_ONCE);
 }
 
 #[test]
@@ -66,7 +84,7 @@ fn tasks_run_while_the_log_takes_nothing_and_the_next_owner_tells() {
         rig.end_call(CallEnd::of(Outcome::Succeeded));
     }
     rig.run(60_000);
-    assert_eq!((told(&rig).len(), rig.engine.shard_view(rig.now().boot).events_waiting), (0, 6));
+    assert_eq!((told(&mut rig).len(), rig.engine.shard_view(rig.now().boot).events_waiting), (0, 6));
     let now = rig.progress.clone().expect("written");
     assert_eq!((before.next_offset, now.next_offset), (1, 3), "what is applied says so");
     assert_eq!(
@@ -86,7 +104,7 @@ fn tasks_run_while_the_log_takes_nothing_and_the_next_owner_tells() {
         ("b", Started),
         ("b", Succeeded),
     ];
-    assert_eq!(told(&rig), wanted);
+    assert_eq!(told(&mut rig), wanted);
     rig.run(120_000);
     let then = rig.progress.clone().expect("written");
     assert_eq!((then.next_offset, rig.told.len()), (3, 6));
@@ -114,7 +132,7 @@ fn what_the_log_lets_go_of_while_it_is_to_be_read_again_is_left_out() {
     rig.no_events = false;
     rig.first_at_seek = Some(2);
     rig.take_over(9);
-    assert_eq!(told(&rig), [("b", Scheduled)], "the record of a is gone");
+    assert_eq!(told(&mut rig), [("b", Scheduled)], "the record of a is gone");
     rig.schedule("q", "c", 0);
     assert_eq!(rig.called(), ["c"], "what comes next is taken in and runs");
 }
@@ -132,7 +150,7 @@ fn what_ran_before_anything_was_published_is_not_told() {
     }
     rig.take_over(2);
     // Its schedule event is applied again, and its next attempt is this owner's.
-    assert_eq!(told(&rig), [("a", TaskEventKind::Scheduled), ("a", TaskEventKind::Started)]);
+    assert_eq!(told(&mut rig), [("a", TaskEventKind::Scheduled), ("a", TaskEventKind::Started)]);
     assert!(matches!(&rig.told[1].cause, Cause::Started(started) if started.attempt == 2));
 }
 
@@ -144,7 +162,7 @@ fn a_cancel_that_only_stops_the_retry_is_told_behind_the_failure() {
     rig.append("q", "a", Verb::Cancel);
     assert_eq!(rig.decisions().last(), Some(&Decision::TooLate));
     rig.end_call(CallEnd::of(Outcome::Retryable));
-    assert_eq!(told(&rig), [("a", Scheduled), ("a", Started), ("a", Failed), ("a", Cancelled)]);
+    assert_eq!(told(&mut rig), [("a", Scheduled), ("a", Started), ("a", Failed), ("a", Cancelled)]);
 }
 
 #[test]
@@ -154,7 +172,7 @@ fn an_event_that_the_topic_never_takes_is_left_out_and_the_others_follow() {
     rig.refused_events = Some(Started);
     rig.schedule("q", "a", 0);
     rig.end_call(CallEnd::of(Outcome::Succeeded));
-    assert_eq!(told(&rig), [("a", Scheduled), ("a", Succeeded)]);
+    assert_eq!(told(&mut rig), [("a", Scheduled), ("a", Succeeded)]);
     rig.run(20_000);
     assert_eq!(rig.engine.shard_view(rig.now().boot).events_waiting, 0);
 }

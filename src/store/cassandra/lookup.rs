@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use futures::{StreamExt, TryStreamExt, stream};
 
+use super::gather::{Gather, Sent};
 use super::singles::{Pages, number_column, one_page, rows};
 use super::{Shared, statements};
 use crate::model::{Epoch, EventRow, TaskKey, Version};
@@ -11,7 +12,7 @@ use crate::store::{Error, Lookup};
 use crate::wire::row as codec;
 
 /// Keys of one request.
-const KEYS_MAX: usize = 50;
+pub(super) const KEYS_MAX: usize = 50;
 /// Newest rows of each key that the first request asks for: most keys have fewer.
 const FIRST_ROWS: i32 = 3;
 /// Requests of one call under way at once.
@@ -38,12 +39,13 @@ async fn look_up_together(
     lookups: &[Lookup],
     chunk: &[usize],
 ) -> Result<Vec<(usize, Vec<EventRow>)>, Error> {
-    let newest = newest_rows(shared, lookups, chunk).await?;
+    let keys = chunk.iter().map(|index| lookups[*index].key.clone()).collect();
+    let last = chunk.iter().map(|index| lookups[*index].last).max().unwrap_or(Version::MIN);
+    let newest = newest(shared, Newest { keys, last }).await?;
     let mut answers = Vec::with_capacity(chunk.len());
     let mut unfinished = Vec::new();
-    for index in chunk.iter().copied() {
+    for (index, read) in chunk.iter().copied().zip(newest) {
         let lookup = &lookups[index];
-        let read = newest.get(&lookup.key).map_or(&[][..], Vec::as_slice);
         let mut wanted = Wanted::new(lookup);
         read.iter().for_each(|row| wanted.take(row.clone()));
         let all_read = read.len() < FIRST_ROWS as usize;
@@ -60,32 +62,45 @@ async fn look_up_together(
     Ok(answers)
 }
 
-/// The newest rows of each key, at most [`FIRST_ROWS`].
-async fn newest_rows(
-    shared: &Shared,
-    lookups: &[Lookup],
-    chunk: &[usize],
-) -> Result<BTreeMap<TaskKey, Vec<EventRow>>, Error> {
-    let mut keys: BTreeMap<String, TaskKey> = BTreeMap::new();
-    let mut last = Version::MIN;
-    for lookup in chunk.iter().map(|index| &lookups[*index]) {
-        keys.insert(codec::key_text(&lookup.key), lookup.key.clone());
-        last = last.max(lookup.last);
+/// Keys of which the newest rows are wanted, at most [`FIRST_ROWS`] of each.
+pub(super) struct Newest {
+    pub(super) keys: Vec<TaskKey>,
+    /// Newer ones than this are not.
+    pub(super) last: Version,
+}
+
+/// For each key its newest rows, beside those of other calls where there are few keys.
+async fn newest(shared: &Shared, newest: Newest) -> Result<Vec<Vec<EventRow>>, Error> {
+    if !Gather::takes(&newest) {
+        return newest_rows(shared, &newest).await;
     }
-    let texts: Vec<&str> = keys.keys().map(String::as_str).collect();
+    match shared.lookups.send(newest).await {
+        Sent::Together(found) => found,
+        Sent::Alone(newest, _under_way) => newest_rows(shared, &newest).await,
+    }
+}
+
+/// For each key its newest rows, in one request.
+pub(super) async fn newest_rows(shared: &Shared, newest: &Newest) -> Result<Vec<Vec<EventRow>>, Error> {
+    let mut asked: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (index, key) in newest.keys.iter().enumerate() {
+        asked.entry(codec::key_text(key)).or_default().push(index);
+    }
+    let texts: Vec<&str> = asked.keys().map(String::as_str).collect();
     let permit = shared.permit().await?;
     let statement = &shared.statements.event_lookup;
     // Never in pages: for a statement with several keys a node reads those one key after the other, at a round trip between
     // replicas each. Without, it asks for all at once.
-    let page = one_page(shared, statement, (texts, number_column(last.0)?, FIRST_ROWS)).await?;
+    let page = one_page(shared, statement, (texts, number_column(newest.last.0)?, FIRST_ROWS)).await?;
     drop(permit);
-    let mut found: BTreeMap<TaskKey, Vec<EventRow>> = BTreeMap::new();
+    let mut found = vec![Vec::new(); newest.keys.len()];
     for (key, version, epoch, data) in rows::<(&str, i64, i64, &str)>("task_event", &page)? {
-        let Some(key) = keys.get(key) else {
+        let Some(of) = asked.get(key) else {
             return Err(Error::Corrupt(format!("task_event: a row of {key:?}, which was not asked for")));
         };
-        let row = decode(key, version, epoch, data)?;
-        found.entry(key.clone()).or_default().push(row);
+        for index in of {
+            found[*index].push(decode(&newest.keys[*index], version, epoch, data)?);
+        }
     }
     Ok(found)
 }

@@ -17,6 +17,7 @@ use scylla::serialize::row::SerializeRow;
 use scylla::statement::batch::{Batch, BatchType};
 use scylla::statement::prepared::PreparedStatement;
 
+use super::gather::{Gather, Sent, SmallWrite};
 use super::singles::{number_column, shard_column, text};
 use super::{Layout, Shared, dead_letter, errors, late, refused};
 use crate::model::{DeadLetterRow, EventRow, FactRow, LateQueueRow, PayloadRow, Pointer, PointerRow, Row};
@@ -32,7 +33,7 @@ pub(super) const EVENTS_ROWS_MAX: usize = 10;
 /// Bytes of one batch of events: the server warns above 5 KiB.
 pub(super) const EVENTS_BYTES_MAX: usize = 4 * 1024;
 /// What one row takes beside its texts, in bytes.
-const ROW_BYTES: usize = 80;
+pub(super) const ROW_BYTES: usize = 80;
 /// Requests of one call under way at once.
 const REQUESTS_MAX: usize = 64;
 
@@ -73,14 +74,25 @@ async fn send_unless(failed: &AtomicBool, shared: &Shared, request: Request<'_>)
     if failed.load(Ordering::Relaxed) {
         return Ok(());
     }
-    let sent = match send(shared, &request).await {
-        Err(Error::Misconfigured(why)) => refused::find_row(shared, request, why).await,
-        sent => sent,
+    let sent = match SmallWrite::of(request) {
+        Ok(small) if Gather::takes(&small) => match shared.writes.send(small).await {
+            Sent::Together(sent) => sent,
+            Sent::Alone(small, _under_way) => send_alone(shared, small.request()).await,
+        },
+        Ok(small) => send_alone(shared, small.request()).await,
+        Err(request) => send_alone(shared, request).await,
     };
     if sent.is_err() {
         failed.store(true, Ordering::Relaxed);
     }
     sent
+}
+
+async fn send_alone(shared: &Shared, request: Request<'_>) -> Result<(), Error> {
+    match send(shared, &request).await {
+        Err(Error::Misconfigured(why)) => refused::find_row(shared, request, why).await,
+        sent => sent,
+    }
 }
 
 /// Of several errors the one that tells the caller most.
@@ -136,7 +148,7 @@ async fn send_row(
     Ok(())
 }
 
-fn answered(answer: QueryResult) {
+pub(super) fn answered(answer: QueryResult) {
     for warning in answer.warnings() {
         tracing::warn!(warning, "the store warns about a write");
     }

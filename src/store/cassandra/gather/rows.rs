@@ -1,0 +1,123 @@
+//! Rows of few partitions, and keys that are looked up.
+
+use scylla::serialize::SerializationError;
+use scylla::serialize::row::{RowSerializationContext, SerializeRow};
+use scylla::serialize::writers::RowWriter;
+use scylla::statement::batch::{Batch, BatchType};
+
+use super::super::lookup::Newest;
+use super::super::write::{
+    self, EVENTS_BYTES_MAX, EVENTS_ROWS_MAX, EventColumns, FactColumns, ROW_BYTES, Request,
+};
+use super::super::{Shared, errors, lookup};
+use super::{Small, Weight};
+use crate::model::{EventRow, TaskKey, Version};
+use crate::store::Error;
+
+/// Facts of one partition, or events.
+pub(in super::super) enum SmallWrite {
+    Facts(Vec<(usize, FactColumns)>),
+    Events(Vec<(usize, EventColumns)>),
+}
+
+impl SmallWrite {
+    /// A request that may go with others; back when it may not.
+    pub(in super::super) fn of(request: Request<'_>) -> Result<SmallWrite, Request<'_>> {
+        match request {
+            Request::Facts(rows) => Ok(SmallWrite::Facts(rows)),
+            Request::Events(rows) => Ok(SmallWrite::Events(rows)),
+            other => Err(other),
+        }
+    }
+
+    pub(in super::super) fn request(self) -> Request<'static> {
+        match self {
+            SmallWrite::Facts(rows) => Request::Facts(rows),
+            SmallWrite::Events(rows) => Request::Events(rows),
+        }
+    }
+}
+
+/// An unlogged batch, below what servers warn of.
+impl Small for SmallWrite {
+    type To = Shared;
+    type Answer = ();
+    const MOST: Weight = Weight { partitions: EVENTS_ROWS_MAX, bytes: EVENTS_BYTES_MAX };
+
+    fn weight(&self) -> Weight {
+        match self {
+            SmallWrite::Facts(rows) => {
+                Weight { partitions: 1, bytes: rows.iter().map(|(_, row)| row.8.len() + ROW_BYTES).sum() }
+            }
+            SmallWrite::Events(rows) => {
+                let bytes = rows.iter().map(|(_, row)| row.0.len() + row.3.len() + ROW_BYTES).sum();
+                Weight { partitions: rows.len(), bytes }
+            }
+        }
+    }
+
+    async fn send(shared: &Shared, all: &[SmallWrite]) -> Result<Vec<()>, Error> {
+        let statements = &shared.statements;
+        let mut batch = Batch::new(BatchType::Unlogged);
+        batch.set_is_idempotent(true);
+        batch.set_execution_profile_handle(statements.due_insert.get_execution_profile_handle().cloned());
+        let mut values = Vec::new();
+        for small in all {
+            match small {
+                SmallWrite::Facts(rows) => rows.iter().for_each(|(_, row)| {
+                    batch.append_statement(statements.due_insert.clone());
+                    values.push(Columns::Fact(row));
+                }),
+                SmallWrite::Events(rows) => rows.iter().for_each(|(_, row)| {
+                    batch.append_statement(statements.event_insert.clone());
+                    values.push(Columns::Event(row));
+                }),
+            }
+        }
+        let _permit = shared.permit().await?;
+        let answer = shared.ask().batch(&batch, values).await;
+        write::answered(answer.map_err(|error| errors::of_request(&error))?);
+        Ok(vec![(); all.len()])
+    }
+}
+
+/// A row of either table.
+enum Columns<'a> {
+    Fact(&'a FactColumns),
+    Event(&'a EventColumns),
+}
+
+impl SerializeRow for Columns<'_> {
+    fn serialize(
+        &self,
+        context: &RowSerializationContext<'_>,
+        writer: &mut RowWriter,
+    ) -> Result<(), SerializationError> {
+        match self {
+            Columns::Fact(columns) => columns.serialize(context, writer),
+            Columns::Event(columns) => columns.serialize(context, writer),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        false
+    }
+}
+
+/// The newest rows of keys.
+impl Small for Newest {
+    type To = Shared;
+    type Answer = Vec<Vec<EventRow>>;
+    const MOST: Weight = Weight { partitions: lookup::KEYS_MAX, bytes: usize::MAX };
+
+    fn weight(&self) -> Weight {
+        Weight { partitions: self.keys.len(), bytes: 0 }
+    }
+
+    async fn send(shared: &Shared, all: &[Newest]) -> Result<Vec<Vec<Vec<EventRow>>>, Error> {
+        let keys: Vec<TaskKey> = all.iter().flat_map(|newest| newest.keys.iter().cloned()).collect();
+        let last = all.iter().map(|newest| newest.last).max().unwrap_or(Version::MIN);
+        let mut found = lookup::newest_rows(shared, &Newest { keys, last }).await?.into_iter();
+        Ok(all.iter().map(|newest| found.by_ref().take(newest.keys.len()).collect()).collect())
+    }
+}
