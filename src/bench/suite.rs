@@ -61,7 +61,7 @@ struct Line {
 /// Arguments of each scenario, and those of a quick suite.
 const ENTRIES: [(Scenario, &str, &str); 16] = [
     (Scenario::Ceiling, "--tasks 200000", "--tasks 2000"),
-    (Scenario::Pipeline, "--tasks 200000", "--tasks 2000"),
+    (Scenario::Pipeline, "--tasks 200000 --concurrency 4096", "--tasks 2000"),
     (Scenario::Ingest, "--tasks 200000", "--tasks 2000"),
     (Scenario::Steady, "--rate 500,2000,5000 --seconds 60", "--rate 100,200 --seconds 1 --warm-up 500"),
     (Scenario::Herd, "--tasks 100000,1000000", "--tasks 500,2000 --lead 4 --warm-up 500"),

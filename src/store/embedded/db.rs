@@ -14,6 +14,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
+use fjall::compaction::Leveled;
 use fjall::{Keyspace, KeyspaceCreateOptions, PersistMode};
 use futures::future::BoxFuture;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -33,6 +34,10 @@ pub(super) const MEMTABLE_BYTES: u64 = 8 * 1024 * 1024;
 pub(super) const MEMTABLE_BYTES_MAX: u64 = 32 * 1024 * 1024;
 /// Where fjall would rotate it by itself: never reached, as the writer does it before.
 const MEMTABLE_BYTES_FJALL: u64 = 2 * MEMTABLE_BYTES_MAX;
+/// What compaction writes in one file, in bytes: its fsync is what the journal's waits for (100 ms for fjall's 64 MiB).
+const TABLE_BYTES: u64 = 8 * 1024 * 1024;
+/// Flushed memtables of a table that are compacted together: more are written less often, and each is one more to look into.
+const TABLES_UNSORTED: u8 = 8;
 /// Threads that flush and compact. Of several, fjall keeps one free for flushes, which spins while others compact.
 const WORKER_THREADS: usize = 1;
 /// Free disk space below which writes are refused, in bytes (default): room to flush what is in memory, and to start.
@@ -205,7 +210,13 @@ impl Tables {
             .worker_threads(WORKER_THREADS)
             .open()?;
         let table = |name| {
-            let options = || KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES_FJALL);
+            let compaction =
+                || Leveled::default().with_table_target_size(TABLE_BYTES).with_l0_threshold(TABLES_UNSORTED);
+            let options = || {
+                KeyspaceCreateOptions::default()
+                    .max_memtable_size(MEMTABLE_BYTES_FJALL)
+                    .compaction_strategy(Arc::new(compaction()))
+            };
             database.keyspace(name, options)
         };
         let tables = Tables {
