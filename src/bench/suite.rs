@@ -64,7 +64,7 @@ const ENTRIES: [(Scenario, &str, &str); 16] = [
     (Scenario::Pipeline, "--tasks 200000 --concurrency 4096", "--tasks 2000"),
     (Scenario::Ingest, "--tasks 200000", "--tasks 2000"),
     (Scenario::Steady, "--rate 500,2000,5000 --seconds 60", "--rate 100,200 --seconds 1 --warm-up 500"),
-    (Scenario::Herd, "--tasks 100000,1000000", "--tasks 500,2000 --lead 4 --warm-up 500"),
+    (Scenario::Herd, "--tasks 100000,1000000 --concurrency 4096", "--tasks 500,2000 --lead 4 --warm-up 500"),
     (Scenario::Pending, "--tasks 100000,1000000,10000000", "--tasks 500,2000 --rate 100 --seconds 1"),
     (Scenario::Queues, "--queues 10,10000,1000000 --tasks 1000000", "--queues 10,1000 --tasks 2000"),
     (Scenario::Blocked, "--tasks 1000000 --seconds 60", "--tasks 2000 --rate 100 --seconds 1 --warm-up 500"),

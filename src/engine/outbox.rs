@@ -90,7 +90,7 @@ pub(super) struct Outbox {
     asked: Option<(u64, usize)>,
     retry_at: Option<Boot>,
     tries: u32,
-    /// What waits goes then, few events or many.
+    /// What waits goes then, few events or many, once nothing is under way.
     gathers_until: Option<Boot>,
     /// Facts of this owner that are being written (`None`) or on record with so many events waiting.
     open: BTreeMap<FactId, Option<u32>>,
@@ -131,7 +131,7 @@ impl Outbox {
 
     /// When events are to be sent, again or at last.
     pub(super) fn next_send(&self) -> Option<Boot> {
-        self.retry_at.or(self.gathers_until)
+        self.retry_at.or(self.gathers_until.filter(|_| self.asked.is_none()))
     }
 
     /// Whether few events wait for others: one by one they would be a request to a broker each.
@@ -304,7 +304,6 @@ impl Engine {
         if may_gather && self.outbox.gathers(self.now.boot) {
             return;
         }
-        self.outbox.gathers_until = None;
         let ticket = self.ticket();
         let mut bytes = 0;
         let fits = |entry: &&Entry| {
@@ -317,6 +316,9 @@ impl Engine {
         let group = self.outbox.waiting.iter().take(most).take_while(fits);
         let events: Vec<Arc<TaskEvent>> = group.map(|entry| entry.event.clone()).collect();
         self.outbox.asked = Some((ticket, events.len()));
+        // What is left behind has waited: it goes next.
+        let is_left = self.outbox.waiting.len() > events.len();
+        self.outbox.gathers_until = is_left.then_some(self.now.boot);
         self.effects.push_back(Effect::Publish(ticket, events));
     }
 

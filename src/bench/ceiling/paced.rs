@@ -57,16 +57,19 @@ impl Program {
 
     async fn at_pace(&self, every_ms: u64, rate: u64, ahead: Duration) -> anyhow::Result<RawLateness> {
         let first = self.next.load(Ordering::Relaxed);
-        let tasks = (self.shared.load.plan.raw.as_secs_f64() * rate as f64).ceil().max(1.0) as u64;
+        let time = self.shared.load.plan.raw;
+        let tasks = (time.as_secs_f64() * rate as f64).ceil().max(1.0) as u64;
+        // Others come while the last ones are due, as they do beside the first.
+        let all = ((time + ahead).as_secs_f64() * rate as f64).ceil().max(1.0) as u64;
         let late: Arc<Mutex<Times>> = Arc::default();
         let (mut come, mut due, mut under_way) = (0, 0, JoinSet::new());
         let mut ticks = tokio::time::interval(Duration::from_millis(every_ms));
         let start = Instant::now();
-        let by = |elapsed: Duration| ((elapsed.as_secs_f64() * rate as f64) as u64).min(tasks);
         while due < tasks {
             ticks.tick().await;
             let elapsed = start.elapsed();
-            let (come_now, due_now) = (by(elapsed), by(elapsed.saturating_sub(ahead)));
+            let come_now = by(elapsed, rate).min(all);
+            let due_now = elapsed.checked_sub(ahead).map_or(0, |elapsed| by(elapsed, rate)).min(tasks);
             let (coming, starting) = (first + come..first + come_now, first + due..first + due_now);
             if !coming.is_empty() {
                 under_way.spawn(self.shared.clone().come(coming));
@@ -85,7 +88,7 @@ impl Program {
         while let Some(ended) = under_way.join_next().await {
             ended.context("a part of the raw program")??;
         }
-        self.next.store(first + tasks, Ordering::Relaxed);
+        self.next.store(first + all, Ordering::Relaxed);
         let lateness_ms = late.lock().unwrap_or_else(PoisonError::into_inner).percentiles();
         Ok(RawLateness { every_ms, is_again: false, tasks, lateness_ms })
     }
@@ -130,5 +133,23 @@ impl Shared {
             #[cfg(feature = "cassandra")]
             Writer::Servers(tables) => tables.write_step(&self.drawn, &self.load, tasks, step).await,
         }
+    }
+}
+
+/// How many have come after so long: the first at once.
+fn by(elapsed: Duration, rate: u64) -> u64 {
+    (elapsed.as_secs_f64() * rate as f64) as u64 + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_comes_when_its_time_has_come_and_not_with_the_one_behind_it() {
+        assert_eq!(by(Duration::ZERO, 500), 1);
+        assert_eq!(by(Duration::from_micros(1_999), 500), 1);
+        assert_eq!(by(Duration::from_micros(2_001), 500), 2);
+        assert_eq!(by(Duration::from_millis(1_001), 500), 501);
     }
 }

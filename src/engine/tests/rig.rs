@@ -222,11 +222,6 @@ impl Rig {
     }
 
     /// Lets time pass.
-    /// Until what is told gathers no more.
-    pub(super) fn until_told(&mut self) {
-        self.run(2 * limits::EVENTS_WAIT_MS);
-    }
-
     pub(super) fn run(&mut self, ms: u64) {
         let end = self.ms + ms;
         let mut spins = 0;
@@ -243,6 +238,11 @@ impl Rig {
         }
         self.ms = end;
         self.give(Input::Tick);
+    }
+
+    /// Until what is told gathers no more.
+    pub(super) fn until_told(&mut self) {
+        self.run(2 * limits::EVENTS_WAIT_MS);
     }
 
     fn version_of(&self, offset: u64) -> Version {

@@ -24,10 +24,11 @@ pub(super) use rows::SmallWrite;
 
 /// Small requests under way from which on the next ones wait for others.
 const ALONE_MAX: usize = 4;
-/// How long they wait.
+/// How long they wait, at least: the runtime's timers count milliseconds.
 const WAIT: Duration = Duration::from_millis(1);
-/// After requests that went together have failed, each goes alone for so long.
-const ALONE: Duration = Duration::from_secs(30);
+/// After requests that went together have failed, each goes alone for so long: at first, and when they fail again and again.
+const ALONE: Duration = Duration::from_secs(1);
+const ALONE_AT_MOST: Duration = Duration::from_secs(300);
 
 /// What may go with others of its kind.
 pub(super) trait Small: Send + Sized + 'static {
@@ -90,7 +91,10 @@ impl<S: Small> Gather<S> {
     /// What it gathers is sent by the second, once the store is there; it ends with the store.
     pub(super) fn new() -> (Gather<S>, Gatherer<S>) {
         let (parts, waiting) = mpsc::unbounded_channel();
-        (Gather { parts }, Gatherer { parts: waiting, left: None, failed: Arc::default(), alone: ALONE })
+        (
+            Gather { parts },
+            Gatherer { parts: waiting, left: None, pause: Arc::default(), alone: ALONE, wait: WAIT },
+        )
     }
 
     /// Whether it leaves room for others.
@@ -114,23 +118,39 @@ pub(super) struct Gatherer<S: Small> {
     parts: mpsc::UnboundedReceiver<Part<S>>,
     /// Did not fit.
     left: Option<Part<S>>,
-    failed: Arc<Failed>,
-    /// How long each goes alone after a failure.
+    pause: Arc<Pause>,
+    /// How long the first pause is.
     alone: Duration,
+    /// How long requests wait for others.
+    wait: Duration,
 }
 
-/// When requests that went together last failed.
+/// How long all go alone after requests that went together have failed: longer, each time that they fail again.
 #[derive(Debug, Default)]
-struct Failed(Mutex<Option<Instant>>);
+struct Pause(Mutex<Option<Paused>>);
 
-impl Failed {
-    fn note(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+#[derive(Clone, Copy, Debug)]
+struct Paused {
+    until: Instant,
+    time: Duration,
+}
+
+impl Pause {
+    /// Of those that were under way together, only the first failure counts.
+    fn begin(&self, first: Duration) {
+        let mut paused = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let time = match *paused {
+            Some(Paused { until, .. }) if now < until => return,
+            Some(Paused { until, time }) if now < until + 2 * time => (2 * time).min(ALONE_AT_MOST),
+            _ => first,
+        };
+        *paused = Some(Paused { until: now + time, time });
     }
 
-    fn is_within(&self, time: Duration) -> bool {
-        let last = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        last.is_some_and(|at| at.elapsed() < time)
+    fn is_on(&self) -> bool {
+        let paused = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        paused.is_some_and(|paused| Instant::now() < paused.until)
     }
 }
 
@@ -167,10 +187,10 @@ impl<S: Small> Gatherer<S> {
         let under_way = UnderWay::default();
         while let Some(first) = self.next().await {
             let mut group = Group::of(first);
-            if !self.failed.is_within(self.alone) {
+            if !self.pause.is_on() {
                 self.add_what_is_there(&mut group);
                 if Arc::strong_count(&under_way) > ALONE_MAX {
-                    self.wait_for_others(&mut group, Instant::now() + WAIT).await;
+                    self.wait_for_others(&mut group, Instant::now() + self.wait).await;
                 }
             }
             self.send(&to, group.parts, under_way.clone());
@@ -204,7 +224,7 @@ impl<S: Small> Gatherer<S> {
         }
     }
 
-    /// Who does not wait for an answer any more has gone with its runtime.
+    /// Who asked may not wait for the answer any more.
     fn send(&self, to: &Weak<S::To>, mut parts: Vec<Part<S>>, under_way: UnderWay) {
         if parts.len() == 1
             && let Some(Part { small, answer }) = parts.pop()
@@ -213,14 +233,14 @@ impl<S: Small> Gatherer<S> {
             return;
         }
         let Some(to) = to.upgrade() else { return };
-        let failed = self.failed.clone();
+        let (pause, alone) = (self.pause.clone(), self.alone);
         tokio::spawn(async move {
             let (all, waiting): (Vec<S>, Vec<_>) =
                 parts.into_iter().map(|Part { small, answer }| (small, answer)).unzip();
             let answers: Vec<Sent<S>> = match S::send(&to, &all).await {
                 Ok(answers) => answers.into_iter().map(|answer| Sent::Together(Ok(answer))).collect(),
                 Err(error @ Error::Unavailable(_)) => {
-                    failed.note();
+                    pause.begin(alone);
                     all.iter().map(|_| Sent::Together(Err(error.clone()))).collect()
                 }
                 Err(_) => all.into_iter().map(|small| Sent::Alone(small, under_way.clone())).collect(),
@@ -240,6 +260,8 @@ mod tests {
     use tokio::sync::Semaphore;
 
     use super::*;
+
+    const PAUSE: Duration = Duration::from_millis(400);
 
     /// Answers a number with itself, once it may.
     #[derive(Default)]
@@ -283,7 +305,8 @@ mod tests {
     impl Rig {
         fn start() -> Rig {
             let (gather, gatherer) = Gather::new();
-            let gatherer = Gatherer { alone: Duration::from_millis(200), ..gatherer };
+            // Long enough for a busy machine.
+            let gatherer = Gatherer { alone: PAUSE, wait: Duration::from_millis(500), ..gatherer };
             let store: Arc<Store> = Arc::default();
             tokio::spawn(gatherer.serve(Arc::downgrade(&store)));
             Rig { store, gather, may_end: Semaphore::new(0) }
@@ -319,49 +342,74 @@ mod tests {
         assert_eq!((rig.alone(), rig.sizes().len()), (100, 0));
     }
 
-    #[tokio::test]
-    async fn while_several_are_under_way_others_go_together_and_each_has_its_own_answer() {
-        let rig = Rig::start();
-        let one_by_one = async {
-            let begun = (0..ALONE_MAX).map(|number| async move {
-                tokio::time::sleep(Duration::from_micros(number as u64)).await;
-                number
-            });
-            join_all(begun.map(|number| async { rig.send(number.await).await })).await
-        };
-        let many = async {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-            let ten_apart = (0..25).map(|number| async move {
-                tokio::time::sleep(Duration::from_micros(10 * number)).await;
-                number as usize
-            });
-            let answers =
-                join_all(ten_apart.map(|number| async { rig.send(100 + number.await).await })).await;
-            rig.may_end.add_permits(100);
-            answers
-        };
-        let (_, answers) = tokio::join!(one_by_one, many);
-        for (number, answer) in answers.into_iter().enumerate() {
-            assert_eq!(answer.expect("it is up"), 100 + number);
+    /// Until so many have gone alone.
+    async fn gone_alone(rig: &Rig, wanted: usize) {
+        while rig.alone() < wanted {
+            tokio::task::yield_now().await;
         }
-        // By bytes nine fit.
-        assert!(rig.sizes().iter().all(|size| *size <= 9), "{:?}", rig.sizes());
-        assert!(rig.sizes().iter().sum::<usize>() >= 20, "{:?}", rig.sizes());
     }
 
     #[tokio::test]
-    async fn what_has_failed_together_goes_alone_for_a_while() {
+    async fn while_several_are_under_way_the_next_waits_for_others_and_each_has_its_own_answer() {
+        let rig = Arc::new(Rig::start());
+        let spawn = |number| {
+            let rig = rig.clone();
+            tokio::spawn(async move { rig.send(number).await })
+        };
+        let mut held = Vec::new();
+        for number in 0..ALONE_MAX {
+            held.push(spawn(number));
+            gone_alone(&rig, number + 1).await;
+        }
+        let mut waits = vec![spawn(100)];
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!((rig.alone(), rig.sizes().len()), (ALONE_MAX, 0), "it waits");
+        waits.extend((101..125).map(spawn));
+        for (number, answer) in waits.into_iter().enumerate() {
+            assert_eq!(answer.await.expect("it ran").expect("it is up"), 100 + number);
+        }
+        // By bytes nine fit, or eight of the larger ones.
+        assert!(rig.sizes().iter().all(|size| (7..=9).contains(size)), "{:?}", rig.sizes());
+        assert_eq!((rig.sizes().iter().sum::<usize>(), rig.alone()), (25, ALONE_MAX));
+        rig.may_end.add_permits(100);
+        for answer in held {
+            answer.await.expect("it ran").expect("it is up");
+        }
+        rig.send(7).await.expect("it is up");
+        assert_eq!(rig.alone(), ALONE_MAX + 1, "nothing is under way any more");
+    }
+
+    #[tokio::test]
+    async fn what_has_failed_together_goes_alone_for_a_while_and_longer_when_it_fails_again() {
         let rig = Rig::start();
+        let five = async || join_all((0..5).map(|number| rig.send(number))).await;
         rig.store.is_down.store(true, Ordering::Relaxed);
         rig.may_end.add_permits(100);
-        let answers = join_all((0..5).map(|number| rig.send(number))).await;
+        let answers = five().await;
         assert!(answers.iter().all(|answer| matches!(answer, Err(Error::Unavailable(_)))), "{answers:?}");
-        let answers = join_all((0..5).map(|number| rig.send(number))).await;
-        assert!(answers.iter().all(Result::is_ok) && rig.alone() == 5, "{answers:?}");
+        assert!(five().await.iter().all(Result::is_ok) && rig.alone() == 5);
+        tokio::time::sleep(PAUSE).await;
+        assert!(five().await.iter().all(Result::is_err));
         rig.store.is_down.store(false, Ordering::Relaxed);
-        tokio::time::sleep(Duration::from_millis(250)).await;
-        assert!(join_all((0..5).map(|number| rig.send(number))).await.iter().all(Result::is_ok));
-        assert_eq!((rig.alone(), rig.sizes()), (5, vec![5, 5]));
+        tokio::time::sleep(PAUSE + PAUSE / 4).await;
+        assert!(five().await.iter().all(Result::is_ok) && rig.alone() == 10, "twice as long");
+        tokio::time::sleep(PAUSE).await;
+        assert!(five().await.iter().all(Result::is_ok));
+        assert_eq!((rig.alone(), rig.sizes()), (10, vec![5, 5, 5]));
+    }
+
+    #[test]
+    fn failures_of_one_time_are_one_and_a_later_one_is_the_first_again() {
+        let (pause, time) = (Pause::default(), Duration::from_millis(40));
+        assert!(!pause.is_on());
+        (0..3).for_each(|_| pause.begin(time));
+        assert_eq!(pause.0.lock().expect("no panic").expect("it is on").time, time);
+        std::thread::sleep(4 * time);
+        assert!(!pause.is_on());
+        pause.begin(time);
+        assert_eq!(pause.0.lock().expect("no panic").expect("it is on").time, time);
     }
 
     #[tokio::test]

@@ -1,7 +1,9 @@
 //! A lookup gives every row of its range and the newest one below, for many keys at once; history gives them all.
 
-use super::{Case, CheckFn, event, ok, same};
-use crate::model::{EventRow, Row, TaskKey, Version};
+use futures::future::join_all;
+
+use super::{Case, CheckFn, event, nth, ok, same, task};
+use crate::model::{EventRow, FactRow, Row, TaskKey, Version};
 use crate::store::Lookup;
 
 pub(super) const CHECKS: &[(&str, CheckFn)] = &[
@@ -9,6 +11,7 @@ pub(super) const CHECKS: &[(&str, CheckFn)] = &[
     ("a_lookup_gives_its_range_and_the_newest_below", |case| Box::pin(range(case))),
     ("a_lookup_crosses_any_number_of_newer_rows", |case| Box::pin(many_newer(case))),
     ("many_lookups_are_answered_each_in_its_place", |case| Box::pin(many_keys(case))),
+    ("many_callers_at_once_are_answered_each_its_own", |case| Box::pin(many_callers(case))),
     ("history_is_newest_first_and_bounded", |case| Box::pin(history(case))),
 ];
 
@@ -97,6 +100,39 @@ async fn many_keys(case: Case) {
     lookups.push(of(&keys[1], 1_000, 1_000));
     lookups.push(of(&keys[1], 1_000, 1_000));
     check(&case, &rows, lookups).await;
+}
+
+/// Each with few rows and few keys, which a store may send together.
+async fn many_callers(case: Case) {
+    let (shared, busy) = (case.key("shared"), case.key("busy"));
+    let mut rows = vec![event(&shared, 50, 1), event(&shared, 60, 1)];
+    rows.extend((0..9).map(|n| event(&busy, 10 + n, 1)));
+    case.write(rows.iter().cloned().map(Row::Event).collect()).await;
+    let keys: Vec<TaskKey> = (0..80).map(|n| case.key(&format!("caller-{n}"))).collect();
+    let of_caller = |n: usize| [event(&keys[n], n as u64, 1), event(&keys[n], 100 + n as u64, 2)];
+    let fact = |n: usize| task(case.shard(n as u32 % 8), nth(n as i64), &keys[n]);
+    let writes = (0..keys.len()).map(|n| {
+        let facts = [Row::Fact(fact(n))];
+        let events = of_caller(n).map(Row::Event);
+        case.write(facts.into_iter().chain(events).collect())
+    });
+    join_all(writes).await;
+    rows.extend((0..keys.len()).flat_map(of_caller));
+    let lookups = (0..keys.len()).map(|n| {
+        let own = of(&keys[n], n as u64, 99 + n as u64 % 3);
+        match n % 4 {
+            0 => vec![own],
+            1 => vec![own, of(&shared, 0, 55)],
+            2 => vec![of(&shared, 0, 70), own],
+            _ => vec![own, of(&busy, 11, 12), of(&case.key("nobody"), 0, n as u64)],
+        }
+    });
+    join_all(lookups.map(|lookups| check(&case, &rows, lookups))).await;
+    for shard in 0..8 {
+        let wanted: Vec<FactRow> = (0..keys.len()).filter(|n| n % 8 == shard).map(fact).collect();
+        let (found, _) = case.pages(case.shard(shard as u32), nth(0), nth(1_000), 100).await;
+        same(&format!("shard {shard}"), &found, &wanted);
+    }
 }
 
 async fn history(case: Case) {

@@ -32,9 +32,6 @@ const UNSAFELY: &str = "-Dcassandra.allow_unsafe_replace=true";
 /// may hear of the keyspaces after it has taken all rows of none. It gives up when no seed has answered by then, and on a busy machine
 /// the first answer took longer than ten seconds; 30 is the default.
 const HEAR_OTHERS: &str = "-Dcassandra.ring_delay_ms=20000";
-/// Idle workers of Cassandra look for work every ten microseconds for a while before they sleep. Five nodes on two cores spent
-/// more on that than on all else: 70,000 changes of thread a second.
-const CASSANDRA_TIMER_SLACK: Duration = Duration::from_millis(1);
 /// Copies of a topic: one in each data centre, as brokers are placed by rack. Two of them must have a record.
 const COPIES: (u32, u32) = (3, 2);
 /// A lost broker's partitions get other leaders after this.
@@ -85,15 +82,13 @@ pub(super) fn start(
             setting::change(&site.dir.join("conf").join(file), between, &[joins])?;
         }
     }
-    for ((name, site), launch) in absent.iter().zip(&sites).zip(launches) {
+    for ((name, site), mut launch) in absent.iter().zip(&sites).zip(launches) {
         if needs_seed(name) {
             wait_for("a seed of Cassandra listens", READY_WAIT_MAX, || {
                 firsts("cassandra").any(|seed| listens(cluster, &seed))
             })?;
         }
         let marker = format!("-Ddueline.cluster.run={}", site.dir.display());
-        let mut launch =
-            if plan::is_kafka(name) { launch } else { launch.timer_slack(CASSANDRA_TIMER_SLACK) };
         if takes_rows(cluster, state, name) {
             launch = launch.option(HEAR_OTHERS.to_owned());
         }
