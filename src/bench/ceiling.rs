@@ -20,7 +20,7 @@ use futures::future::try_join_all;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::log::{Producer, Target, Topic};
+use crate::log::{Answer, Producer, Target, Topic, Written};
 use crate::model::Wall;
 use crate::node::Node;
 use crate::store::Store;
@@ -230,14 +230,17 @@ impl Shared {
         Ok(())
     }
 
-    /// One record a task, as a scheduler is sent it, to the events topic, which nobody reads.
+    /// The record of a task, as a scheduler is sent it, to the events topic, which nobody reads.
+    fn send(&self, load: &Load, task: u64, shard: u32) -> Answer<Written> {
+        let mut message = load.plan.message_of(task % QUEUES, task, load.due_at(task));
+        message.target = Target::Topic(Topic::Events);
+        message.partition = Some(shard);
+        self.producer.produce(message)
+    }
+
+    /// One record a task.
     async fn produce(&self, chunk: Chunk, load: &Load) -> anyhow::Result<()> {
-        let sends = chunk.tasks().map(|task| {
-            let mut message = load.plan.message_of(task % QUEUES, task, load.due_at(task));
-            message.target = Target::Topic(Topic::Events);
-            message.partition = Some(chunk.shard);
-            self.producer.produce(message)
-        });
+        let sends = chunk.tasks().map(|task| self.send(load, task, chunk.shard));
         try_join_all(sends).await.context("a record of the raw program")?;
         Ok(())
     }

@@ -14,8 +14,7 @@ use tokio::task::JoinSet;
 
 use super::super::measure::Times;
 use super::super::report::RawLateness;
-use super::{Program, QUEUES, Shared, Writer, embedded};
-use crate::log::{Target, Topic};
+use super::{Program, Shared, Writer, embedded};
 
 /// How often it writes what there is: the shorter, the sooner, and the more requests.
 const EVERY_MS: [u64; 3] = [1, 5, 20];
@@ -97,12 +96,8 @@ impl Program {
 impl Shared {
     /// Tasks that have come.
     async fn come(self: Arc<Shared>, tasks: Range<u64>) -> anyhow::Result<()> {
-        let sends = tasks.clone().map(|task| {
-            let mut message = self.load.plan.message_of(task % QUEUES, task, self.load.due_at(task));
-            message.target = Target::Topic(Topic::Events);
-            message.partition = Some((task % u64::from(self.load.plan.shards)) as u32);
-            self.producer.produce(message)
-        });
+        let shards = u64::from(self.load.plan.shards);
+        let sends = tasks.clone().map(|task| self.send(&self.load, task, (task % shards) as u32));
         let sends = futures::future::try_join_all(sends.collect::<Vec<_>>());
         let (sent, written) = tokio::join!(sends, self.write(tasks, Step::Come));
         sent.context("a record of the raw program")?;

@@ -33,7 +33,7 @@ pub(super) const EVENTS_ROWS_MAX: usize = 10;
 /// Bytes of one batch of events: the server warns above 5 KiB.
 pub(super) const EVENTS_BYTES_MAX: usize = 4 * 1024;
 /// What one row takes beside its texts, in bytes.
-pub(super) const ROW_BYTES: usize = 80;
+const ROW_BYTES: usize = 80;
 /// Requests of one call under way at once.
 const REQUESTS_MAX: usize = 64;
 
@@ -126,11 +126,23 @@ async fn send_rows<V: SerializeRow>(
     if let [(_, columns)] = rows {
         return send_row(shared, statement, columns).await;
     }
+    let rows = rows.iter().map(|(_, columns)| (statement, columns));
+    send_batch(shared, rows).await
+}
+
+/// Sends rows, each with its statement, as one unlogged batch.
+pub(super) async fn send_batch<'a, V: SerializeRow>(
+    shared: &Shared,
+    rows: impl Iterator<Item = (&'a PreparedStatement, V)>,
+) -> Result<(), Error> {
     let mut batch = Batch::new(BatchType::Unlogged);
     batch.set_is_idempotent(true);
-    batch.set_execution_profile_handle(statement.get_execution_profile_handle().cloned());
-    rows.iter().for_each(|_| batch.append_statement(statement.clone()));
-    let values: Vec<&V> = rows.iter().map(|(_, columns)| columns).collect();
+    let mut values = Vec::new();
+    for (statement, columns) in rows {
+        batch.set_execution_profile_handle(statement.get_execution_profile_handle().cloned());
+        batch.append_statement(statement.clone());
+        values.push(columns);
+    }
     let _permit = shared.permit().await?;
     let answer = shared.ask().batch(&batch, values).await;
     answered(answer.map_err(|error| errors::of_request(&error))?);
@@ -148,7 +160,7 @@ async fn send_row(
     Ok(())
 }
 
-pub(super) fn answered(answer: QueryResult) {
+fn answered(answer: QueryResult) {
     for warning in answer.warnings() {
         tracing::warn!(warning, "the store warns about a write");
     }
@@ -181,8 +193,9 @@ fn plan(layout: Layout, rows: &[Row]) -> Result<Vec<Request<'_>>, Error> {
         }
     }
     for facts in partitions.into_values() {
-        let bytes = |row: &FactColumns| row.8.len() + ROW_BYTES;
-        requests.extend(split(facts, FACTS_ROWS_MAX, FACTS_BYTES_MAX, bytes).into_iter().map(Request::Facts));
+        requests.extend(
+            split(facts, FACTS_ROWS_MAX, FACTS_BYTES_MAX, fact_bytes).into_iter().map(Request::Facts),
+        );
     }
     for rows in lists.into_values() {
         let bytes = |row: &LateQueueColumns| row.4.len() + ROW_BYTES;
@@ -198,9 +211,20 @@ fn plan(layout: Layout, rows: &[Row]) -> Result<Vec<Request<'_>>, Error> {
     let bytes = |row: &PointerColumns| row.1.len() + ROW_BYTES;
     let parts = split(pointers, EVENTS_ROWS_MAX, EVENTS_BYTES_MAX, bytes);
     requests.extend(parts.into_iter().map(Request::Pointers));
-    let bytes = |row: &EventColumns| row.0.len() + row.3.len() + ROW_BYTES;
-    requests.extend(split(events, EVENTS_ROWS_MAX, EVENTS_BYTES_MAX, bytes).into_iter().map(Request::Events));
+    requests.extend(
+        split(events, EVENTS_ROWS_MAX, EVENTS_BYTES_MAX, event_bytes).into_iter().map(Request::Events),
+    );
     Ok(requests)
+}
+
+/// What a row of facts takes in a batch.
+pub(super) fn fact_bytes(row: &FactColumns) -> usize {
+    row.8.len() + ROW_BYTES
+}
+
+/// What a row of events takes in a batch.
+pub(super) fn event_bytes(row: &EventColumns) -> usize {
+    row.0.len() + row.3.len() + ROW_BYTES
 }
 
 /// Splits rows, in order, so that no part has more than so many rows and, unless it is a single row, bytes.

@@ -3,13 +3,13 @@
 use scylla::serialize::SerializationError;
 use scylla::serialize::row::{RowSerializationContext, SerializeRow};
 use scylla::serialize::writers::RowWriter;
-use scylla::statement::batch::{Batch, BatchType};
 
 use super::super::lookup::Newest;
 use super::super::write::{
-    self, EVENTS_BYTES_MAX, EVENTS_ROWS_MAX, EventColumns, FactColumns, ROW_BYTES, Request,
+    EVENTS_BYTES_MAX, EVENTS_ROWS_MAX, EventColumns, FactColumns, Request, event_bytes, fact_bytes,
+    send_batch,
 };
-use super::super::{Shared, errors, lookup};
+use super::super::{Shared, lookup};
 use super::{Small, Weight};
 use crate::model::{EventRow, TaskKey, Version};
 use crate::store::Error;
@@ -47,36 +47,28 @@ impl Small for SmallWrite {
     fn weight(&self) -> Weight {
         match self {
             SmallWrite::Facts(rows) => {
-                Weight { partitions: 1, bytes: rows.iter().map(|(_, row)| row.8.len() + ROW_BYTES).sum() }
+                Weight { partitions: 1, bytes: rows.iter().map(|(_, row)| fact_bytes(row)).sum() }
             }
             SmallWrite::Events(rows) => {
-                let bytes = rows.iter().map(|(_, row)| row.0.len() + row.3.len() + ROW_BYTES).sum();
-                Weight { partitions: rows.len(), bytes }
+                Weight { partitions: rows.len(), bytes: rows.iter().map(|(_, row)| event_bytes(row)).sum() }
             }
         }
     }
 
     async fn send(shared: &Shared, all: &[SmallWrite]) -> Result<Vec<()>, Error> {
-        let statements = &shared.statements;
-        let mut batch = Batch::new(BatchType::Unlogged);
-        batch.set_is_idempotent(true);
-        batch.set_execution_profile_handle(statements.due_insert.get_execution_profile_handle().cloned());
-        let mut values = Vec::new();
+        let (of_facts, of_events) = (&shared.statements.due_insert, &shared.statements.event_insert);
+        let mut rows = Vec::new();
         for small in all {
             match small {
-                SmallWrite::Facts(rows) => rows.iter().for_each(|(_, row)| {
-                    batch.append_statement(statements.due_insert.clone());
-                    values.push(Columns::Fact(row));
-                }),
-                SmallWrite::Events(rows) => rows.iter().for_each(|(_, row)| {
-                    batch.append_statement(statements.event_insert.clone());
-                    values.push(Columns::Event(row));
-                }),
+                SmallWrite::Facts(facts) => {
+                    rows.extend(facts.iter().map(|(_, row)| (of_facts, Columns::Fact(row))));
+                }
+                SmallWrite::Events(events) => {
+                    rows.extend(events.iter().map(|(_, row)| (of_events, Columns::Event(row))));
+                }
             }
         }
-        let _permit = shared.permit().await?;
-        let answer = shared.ask().batch(&batch, values).await;
-        write::answered(answer.map_err(|error| errors::of_request(&error))?);
+        send_batch(shared, rows.into_iter()).await?;
         Ok(vec![(); all.len()])
     }
 }
