@@ -8,6 +8,7 @@
 pub mod cassandra;
 pub mod embedded;
 pub mod metered;
+mod pack;
 
 use std::sync::Arc;
 

@@ -19,6 +19,7 @@ pub mod migrate;
 mod operation;
 mod options;
 mod owner;
+mod packs;
 mod refused;
 pub mod replication;
 mod retention;
@@ -39,6 +40,7 @@ use crate::model::{
     BatchProgress, DeadLetterRow, Died, EventRow, FactRow, LateQueueRow, Operation, OwnerRow, Place,
     PointerPage, PointerRange, Progress, Release, Row, Segment, Shard, TaskKey, Version, Wall,
 };
+use crate::store::pack::Packer;
 use crate::store::{Answer, Bump, Cluster, Error, Instance, Lookup, Slice, Store, Stretch};
 
 use gather::{Gather, SmallWrite};
@@ -63,6 +65,7 @@ struct Shared {
     layout: OnceCell<Layout>,
     writes: Gather<SmallWrite>,
     lookups: Gather<Newest>,
+    packer: Packer,
     requests: Semaphore,
     /// Requests made so far.
     asked: AtomicU64,
@@ -91,6 +94,11 @@ impl Layout {
     fn sub_of(self, place: Place) -> i32 {
         (place.version.0 % u64::from(self.subs)) as i32
     }
+
+    /// Bucket and sub.
+    fn partition_of(self, place: Place) -> (i64, i32) {
+        (self.bucket_of(place), self.sub_of(place))
+    }
 }
 
 impl Cassandra {
@@ -117,6 +125,7 @@ impl Cassandra {
             layout: OnceCell::new(),
             writes,
             lookups,
+            packer: Packer::default(),
             requests: Semaphore::new(REQUESTS_IN_FLIGHT_MAX),
             asked: AtomicU64::new(0),
         });

@@ -22,6 +22,7 @@ mod tests;
 
 use std::sync::Arc;
 
+use super::pack::{self, Packer};
 use super::{Answer, Bump, Cluster, Error, Instance, Lookup, Slice, Store, Stretch};
 use crate::model::{
     BatchProgress, DeadLetterRow, Died, EventRow, FactRow, LateQueueRow, Operation, OwnerRow, Place,
@@ -39,6 +40,8 @@ pub(crate) use writer::Batch;
 const ROW_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Ids looked up without leaving the async thread.
 const LOOKUPS_INLINE_MAX: usize = 8;
+/// A second with its packs lies in one bucket.
+const _: () = assert!(crate::model::limits::BUCKET_MS % pack::SECOND_MS == 0);
 /// Bytes that a small row counts for in the writer's bounds.
 const SMALL_ROW_BYTES: usize = 512;
 
@@ -46,12 +49,13 @@ const SMALL_ROW_BYTES: usize = 512;
 #[derive(Clone)]
 pub struct EmbeddedStore {
     db: Database,
+    packer: Arc<Packer>,
 }
 
 impl EmbeddedStore {
     /// The store of an open database.
     pub fn new(db: &Database) -> EmbeddedStore {
-        EmbeddedStore { db: db.clone() }
+        EmbeddedStore { db: db.clone(), packer: Arc::default() }
     }
 
     fn change<T: Send + 'static>(
@@ -126,10 +130,20 @@ fn encode(row: &Row) -> Encoded {
     }
 }
 
-fn encode_all(rows: &[Row]) -> Result<(Vec<Encoded>, usize), Error> {
+fn encode_all(rows: &[Row], packer: &Packer) -> Result<(Vec<Encoded>, usize), Error> {
     let mut bytes = 0;
     let mut encoded = Vec::with_capacity(rows.len());
-    for (index, row) in rows.iter().enumerate() {
+    let packed = packer.pack(rows, |_| ());
+    for pack in packed.packs {
+        let row = Encoded {
+            table: Table::DuePack,
+            key: keys::pack(&pack).into(),
+            data: pack.data.into_bytes().into(),
+        };
+        bytes += row.key.len() + row.data.len();
+        encoded.push(row);
+    }
+    for (index, row) in rows.iter().enumerate().filter(|(index, _)| !packed.taken.contains(*index)) {
         if let Row::Event(row) = row {
             let key: fjall::Slice = keys::task(&row.key).into();
             bytes += key.len();
@@ -152,9 +166,9 @@ impl Store for EmbeddedStore {
     }
 
     fn write(&self, rows: Arc<[Row]>) -> Answer<()> {
-        let db = self.db.clone();
+        let (db, packer) = (self.db.clone(), self.packer.clone());
         Box::pin(async move {
-            let (rows, bytes) = encode_all(&rows)?;
+            let (rows, bytes) = encode_all(&rows, &packer)?;
             let put = move |batch: &mut Batch<'_>| {
                 for row in rows {
                     batch.put(row.table, row.key, row.data);
@@ -273,13 +287,17 @@ impl Store for EmbeddedStore {
             for some in payloads.chunks(retention::KEYS_AT_ONCE) {
                 this.take_away(Table::Payload, some.to_vec()).await?;
             }
-            loop {
-                let found = this.read(move |tables| retention::due_keys(tables, stretch)).await?;
-                if found.is_empty() {
-                    return Ok(());
+            // The packs first: what is left of a drop that was broken off is found by its rows of `due`.
+            for table in [Table::DuePack, Table::Due] {
+                loop {
+                    let found = this.read(move |tables| retention::due_keys(tables, table, stretch)).await?;
+                    if found.is_empty() {
+                        break;
+                    }
+                    this.take_away(table, found).await?;
                 }
-                this.take_away(Table::Due, found).await?;
             }
+            Ok(())
         })
     }
 

@@ -4,7 +4,7 @@
 //! rail, a missing column or a missing right refuses both, and no event may be rejected for it.
 
 use super::Shared;
-use super::write::{Request, send};
+use super::write::{DueRow, Request, send};
 use crate::store::Error;
 
 /// Key of the ordinary row in `task_event`: without a `/`, so that no task has it.
@@ -53,7 +53,10 @@ fn one_by_one(request: Request<'_>) -> Vec<(usize, Request<'_>)> {
 /// An ordinary row of the same table, where nobody reads it.
 fn probe(request: &Request<'_>) -> Request<'static> {
     match request {
-        Request::Facts(_) => Request::Facts(vec![(0, (PROBE_SHARD, -1, 0, 0, 0, 0, 0, 0, "{}".to_owned()))]),
+        Request::Facts(_) => {
+            let columns = (PROBE_SHARD, -1, 0, 0, 0, 0, 0, 0, "{}".to_owned());
+            Request::Facts(vec![(0, DueRow::Fact(columns))])
+        }
         Request::Events(_) => Request::Events(vec![(0, (PROBE_KEY.to_owned(), 0, 0, "{}".to_owned()))]),
         Request::Payload(..) => Request::Payload(0, (PROBE_SHARD, -1, 0, &[])),
         Request::Pointers(_) => {

@@ -1,4 +1,4 @@
-//! What is old goes: whole partitions of `due`, `payload` and `dead_letter`, and a task's events up to a version.
+//! What is old goes: whole partitions of `due`, `due_pack`, `payload` and `dead_letter`, and a task's events up to a version.
 
 use std::collections::BTreeSet;
 
@@ -61,6 +61,8 @@ pub(super) async fn drop_stretch(
     let start = |at: Wall| layout.bucket_of(Place::start_of(at));
     for bucket in start(stretch.from)..start(stretch.to) {
         for sub in 0..layout.subs as i32 {
+            // The packs first: what is left of a drop that was broken off is found by its rows of `due`.
+            execute(shared, &shared.statements.pack_delete, (shard, bucket, sub)).await?;
             execute(shared, &shared.statements.due_delete, (shard, bucket, sub)).await?;
         }
     }

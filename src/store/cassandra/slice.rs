@@ -8,11 +8,12 @@ use std::cmp::Reverse;
 
 use futures::future::try_join_all;
 
+use super::packs::{self, Packs};
 use super::singles::{Pages, number_column, rows, shard_column};
 use super::statements::PAGE_ROWS;
 use super::{Layout, Shared};
 use crate::model::{Fact, FactRow, Place, Shard, Version, Wall};
-use crate::store::{Error, Slice};
+use crate::store::{Error, Slice, pack};
 use crate::wire::row as codec;
 
 /// Partitions probed at once.
@@ -36,20 +37,22 @@ pub(super) async fn slice(
         return Ok(Slice::default());
     }
     let layout = shared.layout().await?;
-    let rows_max = rows_max.max(1);
+    let mut rows_max = rows_max.max(1);
     let buckets = Buckets::of_range(shared, layout, shard, from, to).await?;
-    let reader = Reader { shared, layout, shard, order: Order::OldestFirst };
+    let mut reader = Reader { shared, layout, shard, order: Order::OldestFirst, is_probing: false };
     let window_max = (WINDOW_MAX / layout.subs as usize).max(1);
     let (mut found, mut at, mut width) = (Vec::new(), from, 1);
     while found.len() < rows_max {
         let window = buckets.window(layout.bucket_of(at), width);
         let Some(last) = window.last() else { return Ok(cut(found, rows_max, None)) };
+        reader.is_probing = window.len() > 1;
         let share = ((rows_max - found.len()) / window.len()).max(SHARE_ROWS_MIN);
         let parts = try_join_all(window.iter().map(|bucket| reader.bucket(*bucket, (at, to), share))).await?;
         let nothing = parts.iter().all(|part| part.rows.is_empty());
         width = if nothing { (width * 2).min(window_max) } else { (width / 2).max(1) };
         at = start_of(layout, *last + 1);
         for part in parts {
+            rows_max += part.packed;
             found.extend(part.rows);
             if let Some(stop) = part.stop {
                 (at, width) = (stop, 1);
@@ -64,9 +67,11 @@ pub(super) async fn slice(
 pub(super) async fn facts(shared: &Shared, shard: Shard, place: Place) -> Result<Vec<FactRow>, Error> {
     let layout = shared.layout().await?;
     let to = place.next();
-    let reader = Reader { shared, layout, shard, order: Order::OldestFirst };
+    let reader = Reader { shared, layout, shard, order: Order::OldestFirst, is_probing: false };
     let (bucket, sub) = (layout.bucket_of(place), layout.sub_of(place));
-    let part = reader.partition(bucket, sub, (place, to), usize::MAX).await?;
+    let rows = reader.rows(bucket, sub, (place, to), usize::MAX);
+    let (mut part, packed) = tokio::try_join!(rows, packs::of_place(&reader, (bucket, sub), place))?;
+    pack::merge(&mut part.rows, packed);
     Ok(part.rows)
 }
 
@@ -152,6 +157,8 @@ pub(super) enum Order {
 pub(super) struct Part {
     pub(super) rows: Vec<FactRow>,
     pub(super) stop: Option<Place>,
+    /// So many of the rows came from packs, beside what was asked for: to read those that fit would be to read the rest again.
+    pub(super) packed: usize,
 }
 
 pub(super) struct Reader<'a> {
@@ -159,6 +166,8 @@ pub(super) struct Reader<'a> {
     pub(super) layout: Layout,
     pub(super) shard: Shard,
     pub(super) order: Order,
+    /// Most of what is read is likely empty: packs are read after the rows, and not beside them.
+    pub(super) is_probing: bool,
 }
 
 impl Reader<'_> {
@@ -176,6 +185,7 @@ impl Reader<'_> {
         }
         let stops = parts.iter().filter_map(|part| part.stop);
         let stop = if self.is_back() { stops.max() } else { stops.min() };
+        let packed = parts.iter().map(|part| part.packed).sum();
         let mut rows: Vec<FactRow> = parts.into_iter().flat_map(|part| part.rows).collect();
         // Stable: the rows of one place come from one partition and keep its order.
         if self.is_back() {
@@ -185,15 +195,44 @@ impl Reader<'_> {
             rows.retain(|row| stop.is_none_or(|stop| row.place < stop));
             rows.sort_by_key(|row| row.place);
         }
-        Ok(Part { rows, stop })
+        Ok(Part { rows, stop, packed })
     }
 
     fn is_back(&self) -> bool {
         self.order == Order::NewestFirst
     }
 
-    /// Rows of one partition within a range; when there are more than `share`, it stops at the end of a place.
+    /// Rows of one partition within a range, with what is packed of them; when there are more than `share`, it stops at the end
+    /// of a place. Packs are of tasks that have their rows: where there are none, none are read.
     async fn partition(
+        &self,
+        bucket: i64,
+        sub: i32,
+        range: (Place, Place),
+        share: usize,
+    ) -> Result<Part, Error> {
+        let mut packs = Packs::new(self, (bucket, sub), range);
+        let mut part = if self.is_probing {
+            self.rows(bucket, sub, range, share).await?
+        } else {
+            tokio::try_join!(self.rows(bucket, sub, range, share), packs.read())?.0
+        };
+        if !part.rows.is_empty() {
+            let packed = packs.until(part.stop).await?;
+            let rows = part.rows.len();
+            pack::merge(&mut part.rows, packed);
+            part.packed = part.rows.len() - rows;
+        }
+        if self.is_back() {
+            // The places turn round, the rows of one keep their order.
+            part.rows.reverse();
+            part.rows.chunk_by_mut(|one, next| one.place == next.place).for_each(<[FactRow]>::reverse);
+        }
+        Ok(part)
+    }
+
+    /// Rows of `due` alone, the oldest first whatever the order in which they are read.
+    async fn rows(
         &self,
         bucket: i64,
         sub: i32,
@@ -230,10 +269,9 @@ impl Reader<'_> {
             }
         }
         if self.is_back() {
-            // The rows of one place keep their order.
-            found.chunk_by_mut(|one, next| one.place == next.place).for_each(<[FactRow]>::reverse);
+            found.reverse();
         }
-        Ok(Part { rows: found, stop })
+        Ok(Part { rows: found, stop, packed: 0 })
     }
 
     fn decode(&self, (ready_at, version, kind, epoch, seq, data): Columns<'_>) -> Result<FactRow, Error> {

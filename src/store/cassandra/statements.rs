@@ -10,6 +10,8 @@ use crate::store::Error;
 
 /// Rows of one page the server sends: with the largest inline payload in each, 8 MB.
 pub(super) const PAGE_ROWS: i32 = 500;
+/// The same of packs, each of up to 16 KiB and a row more.
+const PACK_PAGE_ROWS: i32 = 32;
 /// Heartbeat rows expire after this many seconds.
 const INSTANCE_TTL_S: u32 = 3_600;
 
@@ -19,6 +21,10 @@ pub(super) struct Statements {
     pub(super) due_range: PreparedStatement,
     pub(super) due_range_back: PreparedStatement,
     pub(super) due_partitions: PreparedStatement,
+    pub(super) pack_insert: PreparedStatement,
+    pub(super) pack_range: PreparedStatement,
+    pub(super) pack_range_back: PreparedStatement,
+    pub(super) pack_cells: PreparedStatement,
     pub(super) event_insert: PreparedStatement,
     pub(super) event_lookup: PreparedStatement,
     pub(super) event_below: PreparedStatement,
@@ -45,6 +51,7 @@ pub(super) struct Statements {
     pub(super) operation_read: PreparedStatement,
     pub(super) operation_insert: PreparedStatement,
     pub(super) due_delete: PreparedStatement,
+    pub(super) pack_delete: PreparedStatement,
     pub(super) payload_delete: PreparedStatement,
     pub(super) event_delete: PreparedStatement,
     pub(super) dead_letter_partitions: PreparedStatement,
@@ -68,6 +75,11 @@ impl Statements {
         let owner_read = profiles.owner_read.clone().into_handle_with_label("owner_read".into());
         let cas = profiles.compare_and_set.clone().into_handle_with_label("compare_and_set".into());
         let row = async |text: &str| preparing.one(text, &rows, true).await;
+        let packs = async |text: &str| {
+            let mut prepared = row(text).await?;
+            prepared.set_page_size(PACK_PAGE_ROWS);
+            Ok::<_, Error>(prepared)
+        };
         let serial = async |text: &str| preparing.one(text, &owner_read, true).await;
         let cas = async |text: &str| preparing.one(text, &cas, false).await;
         Ok(Statements {
@@ -75,6 +87,10 @@ impl Statements {
             due_range: row(DUE_RANGE).await?,
             due_range_back: row(&format!("{DUE_RANGE} {NEWEST_FIRST}")).await?,
             due_partitions: row("SELECT DISTINCT shard, bucket, sub FROM {}.due").await?,
+            pack_insert: row(PACK_INSERT).await?,
+            pack_range: packs(PACK_RANGE).await?,
+            pack_range_back: packs(&format!("{PACK_RANGE} {NEWEST_PACK_FIRST}")).await?,
+            pack_cells: row(PACK_CELLS).await?,
             event_insert: row("INSERT INTO {}.task_event (key, version, epoch, data) VALUES (?, ?, ?, ?)")
                 .await?,
             event_lookup: row(EVENT_LOOKUP).await?,
@@ -117,6 +133,7 @@ impl Statements {
             operation_read: row("SELECT number, id, data FROM {}.operation WHERE part = 0 AND number > ?")
                 .await?,
             due_delete: row("DELETE FROM {}.due WHERE shard = ? AND bucket = ? AND sub = ?").await?,
+            pack_delete: row("DELETE FROM {}.due_pack WHERE shard = ? AND bucket = ? AND sub = ?").await?,
             payload_delete: row("DELETE FROM {}.payload WHERE shard = ? AND bucket = ? AND version = ?").await?,
             event_delete: row("DELETE FROM {}.task_event WHERE key = ? AND version <= ?").await?,
             dead_letter_partitions: row("SELECT DISTINCT shard, bucket FROM {}.dead_letter").await?,
@@ -136,6 +153,12 @@ const DUE_INSERT: &str = "INSERT INTO {}.due (shard, bucket, sub, ready_at, vers
 const DUE_RANGE: &str = "SELECT ready_at, version, kind, epoch, seq, data FROM {}.due \
      WHERE shard = ? AND bucket = ? AND sub = ? AND (ready_at, version) >= (?, ?) AND (ready_at, version) < (?, ?)";
 const NEWEST_FIRST: &str = "ORDER BY ready_at DESC, version DESC, kind DESC, epoch DESC, seq DESC";
+const PACK_INSERT: &str = "INSERT INTO {}.due_pack (shard, bucket, sub, ready_at, versions, digest, data) VALUES (?, ?, ?, ?, ?, ?, ?)";
+const PACK_RANGE: &str = "SELECT ready_at, data FROM {}.due_pack \
+     WHERE shard = ? AND bucket = ? AND sub = ? AND ready_at >= ? AND ready_at <= ?";
+const NEWEST_PACK_FIRST: &str = "ORDER BY ready_at DESC, versions DESC, digest DESC";
+const PACK_CELLS: &str = "SELECT ready_at, data FROM {}.due_pack \
+     WHERE shard = ? AND bucket = ? AND sub = ? AND (ready_at, versions) IN ((?, ?), (?, ?))";
 const EVENT_LOOKUP: &str = "SELECT key, version, epoch, data FROM {}.task_event \
      WHERE key IN ? AND version <= ? PER PARTITION LIMIT ?";
 const LATE_INSERT: &str =

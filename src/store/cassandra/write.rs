@@ -1,7 +1,8 @@
 //! Writes rows: grouped into few requests, sent side by side, answered when a quorum has every one.
 //!
 //! ```text
-//! facts of one `due` partition   one unlogged batch: a single mutation at the server, whatever its size in rows
+//! facts of one `due` partition   one unlogged batch: a single mutation at the server, whatever its size in rows; starts and ends
+//!                                as packs where they can be
 //! events                         unlogged batches of a few keys, kept below the sizes that the server warns of
 //! rows of one list of late queues   as facts
 //! pointers                       unlogged batches of a few queues
@@ -13,15 +14,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::{StreamExt, stream};
 use scylla::response::query_result::QueryResult;
-use scylla::serialize::row::SerializeRow;
+use scylla::serialize::SerializationError;
+use scylla::serialize::row::{RowSerializationContext, SerializeRow};
+use scylla::serialize::writers::RowWriter;
 use scylla::statement::batch::{Batch, BatchType};
 use scylla::statement::prepared::PreparedStatement;
 
 use super::gather::{Gather, Sent, SmallWrite};
 use super::singles::{number_column, shard_column, text};
+use super::statements::Statements;
 use super::{Layout, Shared, dead_letter, errors, late, refused};
 use crate::model::{DeadLetterRow, EventRow, FactRow, LateQueueRow, PayloadRow, Pointer, PointerRow, Row};
 use crate::store::Error;
+use crate::store::pack::{Pack, Packer};
 use crate::wire::row as codec;
 
 /// Rows of one batch of facts.
@@ -39,6 +44,8 @@ const REQUESTS_MAX: usize = 64;
 
 /// shard, bucket, sub, ready_at, version, kind, epoch, seq, data
 pub(super) type FactColumns = (i32, i64, i32, i64, i64, i8, i64, i64, String);
+/// shard, bucket, sub, ready_at, versions, digest, data
+pub(super) type PackColumns = (i32, i64, i32, i64, i64, i64, String);
 /// key, version, epoch, data
 pub(super) type EventColumns = (String, i64, i64, String);
 /// shard, bucket, version, bytes
@@ -52,7 +59,7 @@ pub(super) type DeadLetterColumns = (i32, i64, i64, i64, String);
 
 /// Rows that go to the server together, each with its index in the call.
 pub(super) enum Request<'a> {
-    Facts(Vec<(usize, FactColumns)>),
+    Facts(Vec<(usize, DueRow)>),
     Events(Vec<(usize, EventColumns)>),
     Payload(usize, PayloadColumns<'a>),
     Pointers(Vec<(usize, PointerColumns)>),
@@ -60,9 +67,72 @@ pub(super) enum Request<'a> {
     DeadLetters(Vec<(usize, DeadLetterColumns)>),
 }
 
+/// A row of facts.
+pub(super) enum DueRow {
+    /// One, of `due`.
+    Fact(FactColumns),
+    /// Many, of `due_pack`: its index is the first one's.
+    Pack(PackColumns),
+}
+
+impl DueRow {
+    /// What it takes in a batch.
+    pub(super) fn bytes(&self) -> usize {
+        ROW_BYTES + self.data().len()
+    }
+
+    fn data(&self) -> &str {
+        match self {
+            DueRow::Fact(columns) => &columns.8,
+            DueRow::Pack(columns) => &columns.6,
+        }
+    }
+
+    /// The statement that writes it.
+    pub(super) fn statement<'a>(&self, statements: &'a Statements) -> &'a PreparedStatement {
+        match self {
+            DueRow::Fact(_) => &statements.due_insert,
+            DueRow::Pack(_) => &statements.pack_insert,
+        }
+    }
+}
+
+impl SerializeRow for DueRow {
+    fn serialize(
+        &self,
+        context: &RowSerializationContext<'_>,
+        writer: &mut RowWriter<'_>,
+    ) -> Result<(), SerializationError> {
+        match self {
+            DueRow::Fact(columns) => columns.serialize(context, writer),
+            DueRow::Pack(columns) => columns.serialize(context, writer),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        false
+    }
+}
+
+impl Request<'_> {
+    fn has_packs(&self) -> bool {
+        matches!(self, Request::Facts(rows) if rows.iter().any(|(_, row)| matches!(row, DueRow::Pack(_))))
+    }
+}
+
 /// Writes all rows.
 pub(super) async fn write(shared: &Shared, rows: &[Row]) -> Result<(), Error> {
-    let requests = plan(shared.layout().await?, rows)?;
+    let layout = shared.layout().await?;
+    let requests = plan(layout, rows, Some(&shared.packer))?;
+    let has_packs = requests.iter().any(Request::has_packs);
+    match send_all(shared, requests).await {
+        // What is refused has to be found, and a pack is many.
+        Err(Error::Misconfigured(_)) if has_packs => send_all(shared, plan(layout, rows, None)?).await,
+        sent => sent,
+    }
+}
+
+async fn send_all(shared: &Shared, requests: Vec<Request<'_>>) -> Result<(), Error> {
     let failed = AtomicBool::new(false);
     let sends: Vec<_> = requests.into_iter().map(|request| send_unless(&failed, shared, request)).collect();
     let results: Vec<Result<(), Error>> = stream::iter(sends).buffer_unordered(REQUESTS_MAX).collect().await;
@@ -90,7 +160,9 @@ async fn send_unless(failed: &AtomicBool, shared: &Shared, request: Request<'_>)
 
 async fn send_alone(shared: &Shared, request: Request<'_>) -> Result<(), Error> {
     match send(shared, &request).await {
-        Err(Error::Misconfigured(why)) => refused::find_row(shared, request, why).await,
+        Err(Error::Misconfigured(why)) if !request.has_packs() => {
+            refused::find_row(shared, request, why).await
+        }
         sent => sent,
     }
 }
@@ -109,7 +181,10 @@ fn rank(error: &Error) -> (u8, usize) {
 pub(super) async fn send(shared: &Shared, request: &Request<'_>) -> Result<(), Error> {
     let statements = &shared.statements;
     match request {
-        Request::Facts(rows) => send_rows(shared, &statements.due_insert, rows).await,
+        Request::Facts(rows) => match &rows[..] {
+            [(_, row)] => send_row(shared, row.statement(statements), row).await,
+            rows => send_batch(shared, rows.iter().map(|(_, row)| (row.statement(statements), row))).await,
+        },
         Request::Events(rows) => send_rows(shared, &statements.event_insert, rows).await,
         Request::Payload(_, columns) => send_row(shared, &statements.payload_insert, columns).await,
         Request::Pointers(rows) => send_rows(shared, &statements.late_insert, rows).await,
@@ -167,17 +242,25 @@ fn answered(answer: QueryResult) {
 }
 
 /// Groups rows into requests, every row in exactly one.
-fn plan(layout: Layout, rows: &[Row]) -> Result<Vec<Request<'_>>, Error> {
-    let mut partitions: BTreeMap<(i32, i64, i32), Vec<(usize, FactColumns)>> = BTreeMap::new();
+fn plan<'a>(layout: Layout, rows: &'a [Row], packer: Option<&Packer>) -> Result<Vec<Request<'a>>, Error> {
+    let mut partitions: BTreeMap<(i32, i64, i32), Vec<(usize, DueRow)>> = BTreeMap::new();
+    let packed = packer.map(|packer| packer.pack(rows, |row| layout.partition_of(row.place)));
+    let packed = packed.unwrap_or_default();
+    for Pack { partition: (bucket, sub), shard, cell, first, digest, data } in packed.packs {
+        let shard = shard_column(shard);
+        let columns = (shard, bucket, sub, cell.ready_at.0, cell.versions, digest, data);
+        partitions.entry((shard, bucket, sub)).or_default().push((first, DueRow::Pack(columns)));
+    }
     let mut lists: BTreeMap<(i32, i64, i64), Vec<(usize, LateQueueColumns)>> = BTreeMap::new();
     let mut dead: BTreeMap<(i32, i64), Vec<(usize, DeadLetterColumns)>> = BTreeMap::new();
     let (mut events, mut pointers, mut requests) = (Vec::new(), Vec::new(), Vec::new());
     for (index, row) in rows.iter().enumerate() {
         match row {
+            Row::Fact(_) if packed.taken.contains(index) => {}
             Row::Fact(row) => {
                 let columns = fact_columns(layout, row)?;
                 let partition = (columns.0, columns.1, columns.2);
-                partitions.entry(partition).or_default().push((index, columns));
+                partitions.entry(partition).or_default().push((index, DueRow::Fact(columns)));
             }
             Row::Event(row) => events.push((index, event_columns(row)?)),
             Row::Payload(row) => requests.push(Request::Payload(index, payload_columns(layout, row)?)),
@@ -194,7 +277,7 @@ fn plan(layout: Layout, rows: &[Row]) -> Result<Vec<Request<'_>>, Error> {
     }
     for facts in partitions.into_values() {
         requests.extend(
-            split(facts, FACTS_ROWS_MAX, FACTS_BYTES_MAX, fact_bytes).into_iter().map(Request::Facts),
+            split(facts, FACTS_ROWS_MAX, FACTS_BYTES_MAX, DueRow::bytes).into_iter().map(Request::Facts),
         );
     }
     for rows in lists.into_values() {
@@ -215,11 +298,6 @@ fn plan(layout: Layout, rows: &[Row]) -> Result<Vec<Request<'_>>, Error> {
         split(events, EVENTS_ROWS_MAX, EVENTS_BYTES_MAX, event_bytes).into_iter().map(Request::Events),
     );
     Ok(requests)
-}
-
-/// What a row of facts takes in a batch.
-pub(super) fn fact_bytes(row: &FactColumns) -> usize {
-    row.8.len() + ROW_BYTES
 }
 
 /// What a row of events takes in a batch.
@@ -252,10 +330,11 @@ fn split<V>(
 
 fn fact_columns(layout: Layout, row: &FactRow) -> Result<FactColumns, Error> {
     let (kind, epoch, seq) = codec::fact_columns(&row.fact);
+    let (bucket, sub) = layout.partition_of(row.place);
     Ok((
         shard_column(row.shard),
-        layout.bucket_of(row.place),
-        layout.sub_of(row.place),
+        bucket,
+        sub,
         row.place.ready_at.0,
         number_column(row.place.version.0)?,
         kind as i8,

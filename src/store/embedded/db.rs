@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! <dir>/dueline.lock   the exclusive lock, with the holder's process id
-//! <dir>/db/            fjall: tables due, task_event, payload, late, late_queue, dead_letter, log, meta and one journal for all of them
+//! <dir>/db/            fjall: tables due, due_pack, task_event, payload, late, late_queue, dead_letter, log, meta and one journal for all of them
 //! ```
 //! Reads go straight to the tables from any thread. Writes go to the one writer thread ([`super::writer`]). The
 //! database closes, and gives its lock back, when the last handle is dropped: everything answered is on disk before.
@@ -163,6 +163,8 @@ impl From<Failure> for log::Error {
 pub(crate) enum Table {
     /// Tasks and their facts.
     Due,
+    /// Starts and ends of many tasks.
+    DuePack,
     /// Schedule events by task.
     TaskEvent,
     /// Payloads stored apart.
@@ -186,6 +188,8 @@ pub(crate) struct Tables {
     pub(super) database: fjall::Database,
     /// `due`.
     pub(super) due: Keyspace,
+    /// `due_pack`.
+    pub(super) due_pack: Keyspace,
     /// `task_event`.
     pub(super) task_event: Keyspace,
     /// `payload`.
@@ -221,6 +225,7 @@ impl Tables {
         };
         let tables = Tables {
             due: table("due")?,
+            due_pack: table("due_pack")?,
             task_event: table("task_event")?,
             payload: table("payload")?,
             late: table("late")?,
@@ -237,6 +242,7 @@ impl Tables {
     pub(super) fn of(&self, table: Table) -> &Keyspace {
         match table {
             Table::Due => &self.due,
+            Table::DuePack => &self.due_pack,
             Table::TaskEvent => &self.task_event,
             Table::Payload => &self.payload,
             Table::Late => &self.late,
@@ -255,9 +261,10 @@ impl Tables {
     }
 
     /// All of them.
-    pub(super) fn all(&self) -> [&Keyspace; 8] {
-        let Tables { due, task_event, payload, late, late_queue, dead_letter, log, meta, .. } = self;
-        [due, task_event, payload, late, late_queue, dead_letter, log, meta]
+    pub(super) fn all(&self) -> [&Keyspace; 9] {
+        let Tables { due, due_pack, task_event, payload, late, late_queue, dead_letter, log, meta, .. } =
+            self;
+        [due, due_pack, task_event, payload, late, late_queue, dead_letter, log, meta]
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! due         shard u32 | ready_at i64 | version u64 | kind u8 | epoch u64 | seq u64
+//! due_pack    shard u32 | ready_at i64 | versions i64 | digest i64
 //! payload     shard u32 | ready_at i64 | version u64
 //! task_event  key text  | 0x00                                          empty: there are events of this task
 //!             key text  | 0x00 | not version u64 | not epoch u64        newest first, highest epoch first
@@ -16,11 +17,13 @@ use crate::model::{
     DeadLetterRow, Died, Epoch, EventRow, Fact, FactRow, LateQueueRow, Place, QueueName, Segment, Shard,
     Standing, TaskKey, Version, Wall,
 };
+use crate::store::pack::{Cell, Pack};
 use crate::wire::row;
 
 /// Bytes of a key of `due`.
 pub(super) const FACT_KEY_BYTES: usize = 37;
 const PLACE_KEY_BYTES: usize = 20;
+const PACK_KEY_BYTES: usize = 28;
 const SIGN: u64 = 1 << 63;
 
 /// Tags of the rows in `meta`.
@@ -91,6 +94,26 @@ pub(super) fn fact_from(shard: Shard, key: &[u8], data: &[u8]) -> Result<FactRow
     let columns = u128::from_be_bytes(*seq_epoch);
     let fact: Fact = row::decode_fact(key[20], (columns >> 64) as u64, columns as u64, data)?;
     Ok(FactRow { shard, place, fact })
+}
+
+/// The key of a pack.
+pub(super) fn pack<P>(pack: &Pack<P>) -> [u8; PACK_KEY_BYTES] {
+    let mut key = [0; PACK_KEY_BYTES];
+    key[..PLACE_KEY_BYTES].copy_from_slice(&cell(pack.shard, pack.cell));
+    key[PLACE_KEY_BYTES..].copy_from_slice(&pack.digest.to_be_bytes());
+    key
+}
+
+/// What the keys of the packs of a cell begin with.
+pub(super) fn cell(shard: Shard, cell: Cell) -> [u8; PLACE_KEY_BYTES] {
+    let mut key = cells_from(shard, cell.ready_at);
+    key[12..].copy_from_slice(&ordered(Wall(cell.versions)));
+    key
+}
+
+/// The key before those of the packs in cells from a time on.
+pub(super) fn cells_from(shard: Shard, ready_at: Wall) -> [u8; PLACE_KEY_BYTES] {
+    place(shard, Place { ready_at, version: Version(0) })
 }
 
 /// What the keys of all events of a task begin with, and the key of the row that says that there are some.

@@ -12,6 +12,7 @@ use crate::model::{
     BatchProgress, DeadLetterRow, Died, Epoch, EventRow, FactRow, Operation, OwnerRow, Place, Progress,
     Shard, TaskKey, Version, Wall,
 };
+use crate::store::pack::{self, Cell};
 use crate::store::{Instance, Lookup, Slice};
 use crate::wire::row;
 
@@ -89,7 +90,7 @@ pub(super) fn history(tables: &Tables, task: &TaskKey, rows_max: usize) -> Resul
     Ok(rows)
 }
 
-/// Whole places from `from` to before `to`, until `rows_max` rows are reached.
+/// Whole places from `from` to before `to`, until `rows_max` rows are reached, and what is packed of them.
 pub(super) fn slice(
     tables: &Tables,
     shard: Shard,
@@ -98,8 +99,8 @@ pub(super) fn slice(
     rows_max: usize,
 ) -> Result<Slice, Failure> {
     let mut slice = Slice::default();
-    let (from, to) = (keys::place(shard, from), keys::place(shard, to));
-    scan(&tables.due, &from, &to, |key, data| {
+    let (first, last) = (keys::place(shard, from), keys::place(shard, to));
+    scan(&tables.due, &first, &last, |key, data| {
         let place = keys::place_of(key).ok_or_else(|| Failure::Corrupt("key of due".to_owned()))?;
         let begins = slice.rows.last().is_some_and(|last: &FactRow| last.place != place);
         if begins && slice.rows.len() >= rows_max {
@@ -109,10 +110,11 @@ pub(super) fn slice(
         slice.rows.push(keys::fact_from(shard, key, data).map_err(|e| unreadable(&e))?);
         Ok(ControlFlow::Continue(()))
     })?;
+    add_packed(tables, shard, &mut slice.rows)?;
     Ok(slice)
 }
 
-/// Whole places from before `to` back to `from`, the newest first, until `rows_max` rows are reached.
+/// Whole places from before `to` back to `from`, the newest first, until `rows_max` rows are reached, and what is packed of them.
 pub(super) fn slice_back(
     tables: &Tables,
     shard: Shard,
@@ -124,21 +126,37 @@ pub(super) fn slice_back(
     if from >= to {
         return Ok(slice);
     }
-    let mut of_place: Vec<FactRow> = Vec::new();
     for guard in tables.due.range(keys::place(shard, from)..keys::place(shard, to)).rev() {
         let (key, data) = guard.into_inner().map_err(|e| Failure::of_read(&e))?;
         let row = keys::fact_from(shard, &key, &data).map_err(|e| unreadable(&e))?;
-        if let Some(last) = of_place.last().map(|last| last.place).filter(|last| *last != row.place) {
-            slice.rows.extend(of_place.drain(..).rev());
-            if slice.rows.len() >= rows_max {
-                slice.next = Some(last);
-                return Ok(slice);
-            }
+        let last = slice.rows.last().map(|last| last.place).filter(|last| *last != row.place);
+        if last.is_some() && slice.rows.len() >= rows_max {
+            slice.next = last;
+            break;
         }
-        of_place.push(row);
+        slice.rows.push(row);
     }
-    slice.rows.extend(of_place.into_iter().rev());
+    slice.rows.reverse();
+    add_packed(tables, shard, &mut slice.rows)?;
+    // The places turn round, the rows of one keep their order.
+    slice.rows.reverse();
+    slice.rows.chunk_by_mut(|one, next| one.place == next.place).for_each(<[FactRow]>::reverse);
     Ok(slice)
+}
+
+/// Puts what is packed of places among their rows: the rows of a range, the oldest first. There is none of places without rows.
+fn add_packed(tables: &Tables, shard: Shard, rows: &mut Vec<FactRow>) -> Result<(), Failure> {
+    let (Some(first), Some(last)) = (rows.first().map(|row| row.place), rows.last().map(|row| row.place))
+    else {
+        return Ok(());
+    };
+    let mut packed = Vec::new();
+    let (from, to) = (Cell::first_from(first), last.ready_at.plus_ms(1));
+    scan(&tables.due_pack, &keys::cells_from(shard, from), &keys::cells_from(shard, to), |_, data| {
+        open(shard, data, |place| first <= place && place <= last, &mut packed)
+    })?;
+    pack::merge(rows, packed);
+    Ok(())
 }
 
 /// All rows of one place.
@@ -149,7 +167,26 @@ pub(super) fn facts(tables: &Tables, shard: Shard, place: Place) -> Result<Vec<F
         rows.push(keys::fact_from(shard, key, data).map_err(|e| unreadable(&e))?);
         Ok(ControlFlow::Continue(()))
     })?;
+    let mut packed = Vec::new();
+    for cell in Cell::of(place) {
+        let prefix = keys::cell(shard, cell);
+        scan(&tables.due_pack, &prefix, &after(&prefix), |_, data| {
+            open(shard, data, |at| at == place, &mut packed)
+        })?;
+    }
+    pack::merge(&mut rows, packed);
     Ok(rows)
+}
+
+fn open(
+    shard: Shard,
+    data: &[u8],
+    wanted: impl Fn(Place) -> bool,
+    found: &mut Vec<FactRow>,
+) -> Result<ControlFlow<()>, Failure> {
+    let data = std::str::from_utf8(data).map_err(|_| Failure::Corrupt("a pack is no text".to_owned()))?;
+    pack::open(shard, data, wanted, found).map_err(|error| unreadable(&error))?;
+    Ok(ControlFlow::Continue(()))
 }
 
 fn get(table: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Bytes>, Failure> {

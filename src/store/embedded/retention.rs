@@ -49,10 +49,10 @@ fn first_from(tables: &Tables, at: &[u8]) -> Result<Option<(Shard, Place)>, Fail
     Ok(first)
 }
 
-/// The first keys of `due` in a stretch.
-pub(super) fn due_keys(tables: &Tables, stretch: Stretch) -> Result<Vec<Bytes>, Failure> {
+/// The first keys of `due`, or of its packs, in a stretch.
+pub(super) fn due_keys(tables: &Tables, table: Table, stretch: Stretch) -> Result<Vec<Bytes>, Failure> {
     let place = |at| keys::place(stretch.shard, Place::start_of(at));
-    first_keys(&tables.due, &place(stretch.from), &place(stretch.to))
+    first_keys(tables.of(table), &place(stretch.from), &place(stretch.to))
 }
 
 /// The first keys of dead letters of a shard from before a time.

@@ -4,6 +4,7 @@ use futures::future::join_all;
 
 use super::{BASE, Case, CheckFn, nth, ok, place, same, started, task};
 use crate::model::{FactRow, Place, Row, Version, Wall};
+use crate::store::Stretch;
 
 pub(super) const CHECKS: &[(&str, CheckFn)] = &[
     ("a_slice_of_nothing_ends_at_once", |case| Box::pin(nothing(case))),
@@ -13,6 +14,7 @@ pub(super) const CHECKS: &[(&str, CheckFn)] = &[
     ("one_place_with_more_rows_than_many_pages_is_whole", |case| Box::pin(one_large_place(case))),
     ("a_month_of_empty_buckets_is_crossed", |case| Box::pin(empty_month(case))),
     ("a_range_without_ends_is_read", |case| Box::pin(no_ends(case))),
+    ("starts_and_ends_of_neighbours_come_back_at_their_tasks", |case| Box::pin(neighbours(case))),
     ("concurrent_writes_and_reads_of_shards_stay_apart", |case| Box::pin(apart(case))),
 ];
 
@@ -100,6 +102,56 @@ async fn one_large_place(case: Case) {
         same(&format!("pages of {page}"), &case.pages(shard, nth(0), nth(3), page).await.0, &rows);
     }
     same("facts", &ok("facts", case.store.facts(shard, nth(1)).await), &rows[1..2_602]);
+}
+
+/// Tasks spread over seconds and a bucket's end, and a herd at one millisecond; they start and end in calls of many.
+async fn neighbours(case: Case) {
+    let shard = case.shard(0);
+    let key = case.key("neighbours");
+    let bucket_ms = case.cluster.bucket_ms;
+    let end = Wall((BASE.0.div_euclid(bucket_ms) + 1) * bucket_ms);
+    let spread = (0..300i64).map(|n| place(end.plus_ms((n - 150) * 13), 9_000 - n as u64));
+    let herd = (0..700).map(|n| place(end.plus_ms(700), 20_000 + n));
+    let places: Vec<Place> = spread.chain(herd).collect();
+    let tasks: Vec<FactRow> = places.iter().map(|at| task(shard, *at, &key)).collect();
+    let starts = places.iter().zip(0..).map(|(at, seq)| started(shard, *at, 1, seq));
+    // A second attempt of every third one.
+    let again = places.iter().zip(2_000..).step_by(3).map(|(at, seq)| started(shard, *at, 2, seq));
+    let starts: Vec<FactRow> = starts.chain(again).collect();
+    write_facts(&case, &tasks).await;
+    for some in starts.chunks(61) {
+        write_facts(&case, some).await;
+    }
+    // Sent again, in other company.
+    for some in starts.chunks(171) {
+        write_facts(&case, some).await;
+    }
+    let mut rows: Vec<FactRow> = tasks.into_iter().chain(starts).collect();
+    rows.sort_by_key(|row| (row.place, crate::wire::row::fact_columns(&row.fact)));
+    let (from, to) = (rows[0].place, Place::start_of(end.plus_ms(9_000)));
+    for page in [1, 40, 1_000, 10_000] {
+        same(&format!("pages of {page}"), &case.pages(shard, from, to, page).await.0, &rows);
+        same(&format!("pages of {page} back"), &case.pages_back(shard, from, to, page).await.0, &rows);
+    }
+    for part in [(17, 290), (0, 1), (149, 151), (301, 302), (310, 999), (999, 1_000)] {
+        let mut ends = [part.0, part.1].map(|at| places.get(at).copied().unwrap_or(to));
+        ends.sort();
+        let wanted: Vec<FactRow> =
+            rows.iter().filter(|row| row.place >= ends[0] && row.place < ends[1]).cloned().collect();
+        same(&format!("{part:?}"), &case.pages(shard, ends[0], ends[1], 50).await.0, &wanted);
+        same(&format!("{part:?} back"), &case.pages_back(shard, ends[0], ends[1], 50).await.0, &wanted);
+    }
+    for at in places.iter().step_by(37) {
+        let wanted: Vec<FactRow> = rows.iter().filter(|row| row.place == *at).cloned().collect();
+        same(&format!("{at:?}"), &ok("facts", case.store.facts(shard, *at).await), &wanted);
+    }
+    let stretch = Stretch { shard, from: end, to: end.plus_ms(bucket_ms) };
+    ok("drop_stretch", case.store.drop_stretch(stretch, Vec::new()).await);
+    rows.retain(|row| row.place.ready_at < end);
+    same("before what was dropped", &case.pages(shard, from, to, 1_000).await.0, &rows);
+    let late = *places.last().expect("places");
+    case.write(vec![Row::Fact(task(shard, late, &key))]).await;
+    same("made anew", &ok("facts", case.store.facts(shard, late).await), &[task(shard, late, &key)]);
 }
 
 async fn empty_month(case: Case) {

@@ -91,7 +91,9 @@ impl<'a> Event<'a> {
 /// What this build knows of progress rows. Fields that it does not know it passes over; a build whose rows say what an
 /// earlier one must not overlook writes a higher number, and a shard that is given to the earlier one waits until the newer has it.
 /// A field whose loss matters needs that too: who takes a shard over writes the fields that it knows.
-const READER: u32 = 0;
+///
+/// 1: starts and ends may lie in packs; who does not read them would run tasks again.
+const READER: u32 = 1;
 
 /// A row of `shard_progress`.
 #[derive(Serialize, Deserialize)]

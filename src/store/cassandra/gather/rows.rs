@@ -6,8 +6,7 @@ use scylla::serialize::writers::RowWriter;
 
 use super::super::lookup::Newest;
 use super::super::write::{
-    EVENTS_BYTES_MAX, EVENTS_ROWS_MAX, EventColumns, FactColumns, Request, event_bytes, fact_bytes,
-    send_batch,
+    DueRow, EVENTS_BYTES_MAX, EVENTS_ROWS_MAX, EventColumns, Request, event_bytes, send_batch,
 };
 use super::super::{Shared, lookup};
 use super::{Small, Weight};
@@ -16,7 +15,7 @@ use crate::store::Error;
 
 /// Facts of one partition, or events.
 pub(in super::super) enum SmallWrite {
-    Facts(Vec<(usize, FactColumns)>),
+    Facts(Vec<(usize, DueRow)>),
     Events(Vec<(usize, EventColumns)>),
 }
 
@@ -47,7 +46,7 @@ impl Small for SmallWrite {
     fn weight(&self) -> Weight {
         match self {
             SmallWrite::Facts(rows) => {
-                Weight { partitions: 1, bytes: rows.iter().map(|(_, row)| fact_bytes(row)).sum() }
+                Weight { partitions: 1, bytes: rows.iter().map(|(_, row)| row.bytes()).sum() }
             }
             SmallWrite::Events(rows) => {
                 Weight { partitions: rows.len(), bytes: rows.iter().map(|(_, row)| event_bytes(row)).sum() }
@@ -56,15 +55,17 @@ impl Small for SmallWrite {
     }
 
     async fn send(shared: &Shared, all: &[SmallWrite]) -> Result<Vec<()>, Error> {
-        let (of_facts, of_events) = (&shared.statements.due_insert, &shared.statements.event_insert);
+        let statements = &shared.statements;
         let mut rows = Vec::new();
         for small in all {
             match small {
                 SmallWrite::Facts(facts) => {
-                    rows.extend(facts.iter().map(|(_, row)| (of_facts, Columns::Fact(row))));
+                    rows.extend(facts.iter().map(|(_, row)| (row.statement(statements), Columns::Fact(row))));
                 }
                 SmallWrite::Events(events) => {
-                    rows.extend(events.iter().map(|(_, row)| (of_events, Columns::Event(row))));
+                    rows.extend(
+                        events.iter().map(|(_, row)| (&statements.event_insert, Columns::Event(row))),
+                    );
                 }
             }
         }
@@ -75,7 +76,7 @@ impl Small for SmallWrite {
 
 /// A row of either table.
 enum Columns<'a> {
-    Fact(&'a FactColumns),
+    Fact(&'a DueRow),
     Event(&'a EventColumns),
 }
 

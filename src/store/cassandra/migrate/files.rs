@@ -33,6 +33,11 @@ const ALL: &[Migration] = &[
         name: "batch_progress",
         text: include_str!("../../../../schemas/cassandra/0005_batch_progress.cql"),
     },
+    Migration {
+        version: 6,
+        name: "due_pack",
+        text: include_str!("../../../../schemas/cassandra/0006_due_pack.cql"),
+    },
 ];
 
 /// All of them, in order.

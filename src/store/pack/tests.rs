@@ -1,0 +1,156 @@
+//! Rows come back as they were, at their places, whatever is packed with what.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::model::{CloseReason, Ended, Epoch, Generation, Outcome, Started};
+
+const SHARD: Shard = Shard(3);
+
+fn started(ready_at: i64, version: u64, seq: u64) -> FactRow {
+    let fact = Fact::Started(Started {
+        generation: Generation(1),
+        epoch: Epoch(5),
+        seq,
+        at: Wall(ready_at),
+        deadline: Wall(ready_at + 9),
+        attempt: 1,
+        failures: 0,
+        interruptions: 0,
+        instance: Arc::from("a \"quoted\"\nname"),
+    });
+    FactRow { shard: SHARD, place: Place { ready_at: Wall(ready_at), version: Version(version) }, fact }
+}
+
+fn ended(ready_at: i64, version: u64, seq: u64, error: Option<&str>) -> FactRow {
+    let fact = Fact::Ended(Ended {
+        epoch: Epoch(5),
+        seq,
+        at: Wall(ready_at),
+        outcome: if error.is_some() { Outcome::Fatal } else { Outcome::Succeeded },
+        failures: 0,
+        next_at: None,
+        closed: error.map(|_| CloseReason::Fatal),
+        result: None,
+        error: error.map(Arc::from),
+    });
+    FactRow { fact, ..started(ready_at, version, seq) }
+}
+
+fn closed(ready_at: i64, version: u64, seq: u64) -> FactRow {
+    let fact = Fact::Closed { epoch: Epoch(5), seq, at: Wall(ready_at), reason: CloseReason::Expired };
+    FactRow { fact, ..started(ready_at, version, seq) }
+}
+
+fn pack(packer: &Packer, facts: &[FactRow]) -> Packed<i64> {
+    let rows: Vec<Row> = facts.iter().cloned().map(Row::Fact).collect();
+    packer.pack(&rows, |row| row.place.ready_at.0.div_euclid(300_000))
+}
+
+/// What the cells of a place say of it, and what is alone.
+fn read_place(packed: &Packed<i64>, facts: &[FactRow], place: Place) -> Vec<FactRow> {
+    let mut found = Vec::new();
+    for pack in packed.packs.iter().filter(|pack| Cell::of(place).contains(&pack.cell)) {
+        open(pack.shard, &pack.data, |at| at == place, &mut found).expect("a pack");
+    }
+    let alone = facts.iter().enumerate().filter(|(index, _)| !packed.taken.contains(*index));
+    let mut rows: Vec<FactRow> =
+        alone.map(|(_, row)| row).filter(|row| row.place == place).cloned().collect();
+    rows.sort_by_key(|row| codec::fact_columns(&row.fact));
+    rows.dedup_by_key(|row| codec::fact_columns(&row.fact));
+    merge(&mut rows, found);
+    rows
+}
+
+fn any_fact() -> impl Strategy<Value = FactRow> {
+    let ready_at = prop_oneof![Just(-1_500), -2_000..2_000i64, Just(299_999), 299_500..300_500i64];
+    (ready_at, 0..600u64, 0..40u64, 0..5u8).prop_map(|(ready_at, version, seq, kind)| match kind {
+        0 => closed(ready_at, version, seq),
+        1 => ended(ready_at, version, seq, Some(&"x\n".repeat(seq as usize * 5))),
+        2 => ended(ready_at, version, seq, None),
+        _ => started(ready_at, version, seq),
+    })
+}
+
+proptest! {
+    #[test]
+    fn every_row_is_read_at_its_place(facts in proptest::collection::vec(any_fact(), 0..200)) {
+        let packed = pack(&Packer::default(), &facts);
+        let key = |row: &FactRow| (row.place, codec::fact_columns(&row.fact));
+        for place in facts.iter().map(|row| row.place).collect::<BTreeSet<_>>() {
+            let mut wanted: Vec<FactRow> = facts.iter().filter(|row| row.place == place).cloned().collect();
+            wanted.sort_by_key(key);
+            wanted.dedup_by_key(|row| key(row));
+            let found = read_place(&packed, &facts, place);
+            prop_assert_eq!(found.iter().map(key).collect::<Vec<_>>(), wanted.iter().map(key).collect::<Vec<_>>());
+        }
+        for one in &packed.packs {
+            let mut rows = Vec::new();
+            open(SHARD, &one.data, |_| true, &mut rows).expect("a pack");
+            prop_assert!(rows.len() >= ROWS_MIN || one.data.len() < BYTES_MAX);
+            // A reader of places from any of them on begins at or before its cell, and one until any of them ends after it.
+            prop_assert!(rows.iter().all(|row| Cell::first_from(row.place) <= one.cell.ready_at
+                && one.cell.ready_at <= row.place.ready_at));
+            prop_assert!(rows.iter().all(|row| row.place.ready_at.0.div_euclid(300_000) == one.partition));
+            prop_assert!(packed.taken.contains(one.first));
+        }
+    }
+}
+
+#[test]
+fn what_is_packed_is_read_as_it_was() {
+    let facts = [
+        started(1_700_000_000_100, 7, 1),
+        ended(1_700_000_000_100, 7, 1, None),
+        started(1_700_000_000_900, 9, 2),
+        ended(1_700_000_000_900, 9, 2, Some("it said: \"no\"\r\n\u{2028} ")),
+        closed(1_700_000_000_900, 10, 3),
+        ended(1_700_000_000_900, 11, 4, Some(&"x".repeat(TEXT_BYTES_MAX + 1))),
+    ];
+    let packed = pack(&Packer::default(), &facts);
+    let taken: Vec<bool> = (0..facts.len()).map(|index| packed.taken.contains(index)).collect();
+    assert_eq!(taken, [true, true, true, true, false, false]);
+    let mut found = Vec::new();
+    open(SHARD, &packed.packs[0].data, |_| true, &mut found).expect("a pack");
+    assert_eq!(found, facts[..4]);
+}
+
+#[test]
+fn tasks_of_one_instant_are_packed_by_versions_and_others_by_second() {
+    let cells = |facts: &[FactRow]| -> Vec<(i64, i64)> {
+        let packs = pack(&Packer::default(), facts).packs;
+        packs.iter().map(|pack| (pack.cell.ready_at.0, pack.cell.versions)).collect()
+    };
+    let herd: Vec<FactRow> = (0..600).map(|n| started(5_000, n, n)).collect();
+    let of_herd = cells(&herd);
+    assert_eq!(of_herd.iter().copied().collect::<BTreeSet<_>>(), [(5_000, 0), (5_000, 1), (5_000, 2)].into());
+    let spread: Vec<FactRow> = (0..20).map(|n| started(5_000 + 100 * n, n as u64, n as u64)).collect();
+    assert_eq!(cells(&spread), [(5_000, OF_SECOND), (6_000, OF_SECOND)]);
+    assert_eq!(cells(&spread[..3]), []);
+}
+
+#[test]
+fn the_cell_of_a_second_takes_so_many_packs_and_that_of_an_instant_any_number() {
+    let packer = Packer::default();
+    let spread: Vec<FactRow> = (0..4).map(|n| started(5_000 + n, n as u64, n as u64)).collect();
+    let packs = (0..100).filter(|_| !pack(&packer, &spread).packs.is_empty()).count();
+    assert_eq!(packs, PACKS_OF_SECOND_MAX as usize);
+    let herd: Vec<FactRow> = (0..4).map(|n| started(5_500, n, n)).collect();
+    assert!((0..100).all(|_| !pack(&packer, &herd).packs.is_empty()));
+}
+
+#[test]
+fn a_pack_that_is_cut_or_strange_is_an_error() {
+    let packed = pack(&Packer::default(), &[1, 2, 3, 4].map(|n| started(5_000, n, n)));
+    let data = &packed.packs[0].data;
+    let line = data.lines().next().expect("lines").len();
+    for cut in 1..line {
+        assert!(open(SHARD, &data[..cut], |_| true, &mut Vec::new()).is_err(), "{cut}");
+    }
+    for strange in ["x 1 2 5 1 {}", "1 -1 2 5 1 {}", "1 1 9 5 1 {}", "1 1 300 5 1 {}", "1 1 2 5 1 []"] {
+        assert!(open(SHARD, strange, |_| true, &mut Vec::new()).is_err(), "{strange}");
+    }
+}
