@@ -133,6 +133,18 @@ pub trait Producer: Send + Sync + 'static {
     /// not. Records of one partition keep the order of the calls.
     fn produce(&self, message: Message) -> Answer<Written>;
 
+    /// The same of several, in order, each with an answer of its own.
+    fn produce_all(&self, messages: Vec<Message>) -> BoxFuture<'static, Vec<Result<Written, Error>>> {
+        let written: Vec<_> = messages.into_iter().map(|message| self.produce(message)).collect();
+        Box::pin(async move {
+            let mut answers = Vec::with_capacity(written.len());
+            for written in written {
+                answers.push(written.await);
+            }
+            answers
+        })
+    }
+
     /// Gives up the records that were not sent yet: answered with [`Error::Unavailable`], they are never written.
     fn purge(&self) {}
 

@@ -13,16 +13,21 @@
 
 mod disk;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use disk::Disk;
+use foldhash::fast::RandomState;
+use indexmap::IndexMap;
 
 use crate::model::{AttemptToken, Epoch, Generation, QueueName, Shard};
 
 /// Queues remembered unless said otherwise.
 pub const GUARD_QUEUES_MAX: usize = 100_000;
+
+/// Uses remembered beside twice the queues.
+const USES_MIN: usize = 64;
 
 /// A token lower than one seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -65,8 +70,9 @@ pub struct FencingGuard {
 struct Seen {
     queues_max: usize,
     clock: u64,
-    queues: BTreeMap<(Shard, QueueName), Mark>,
-    quiet: BTreeMap<u64, (Shard, QueueName)>,
+    queues: IndexMap<(Shard, QueueName), Mark, RandomState>,
+    /// Every use of a queue, in order; those that are not its last say nothing.
+    uses: VecDeque<(u64, (Shard, QueueName))>,
     floors: BTreeMap<Shard, (Generation, Epoch)>,
     disk: Option<Disk>,
 }
@@ -106,8 +112,8 @@ impl FencingGuard {
             disk,
             queues_max: queues_max.max(1),
             clock: 0,
-            queues: BTreeMap::new(),
-            quiet: BTreeMap::new(),
+            queues: IndexMap::default(),
+            uses: VecDeque::new(),
             floors: BTreeMap::new(),
         };
         FencingGuard { seen: Arc::new(Mutex::new(seen)) }
@@ -146,12 +152,13 @@ impl Seen {
         if let Some(disk) = self.disk.as_ref().filter(|_| highest != Some(token)) {
             disk.put(queue.0, &queue.1, token).map_err(|error| on_disk(&error))?;
         }
-        if let Some(mark) = known {
-            self.quiet.remove(&mark.used);
-        }
         self.clock += 1;
-        self.quiet.insert(self.clock, queue.clone());
+        self.uses.push_back((self.clock, queue.clone()));
         self.queues.insert(queue, Mark { highest: token, used: self.clock });
+        if self.uses.len() > USES_MIN + 2 * self.queues.len() {
+            let queues = &self.queues;
+            self.uses.retain(|(used, queue)| queues.get(queue).is_some_and(|mark| mark.used == *used));
+        }
         if self.queues.len() > self.queues_max {
             self.forget_quietest();
         }
@@ -165,8 +172,13 @@ impl Seen {
     }
 
     fn forget_quietest(&mut self) {
-        let Some((_, queue)) = self.quiet.pop_first() else { return };
-        let mark = self.queues.remove(&queue).expect("every quiet queue is a remembered one");
+        let quietest = loop {
+            let Some((used, queue)) = self.uses.pop_front() else { return };
+            if self.queues.get(&queue).is_some_and(|mark| mark.used == used) {
+                break queue;
+            }
+        };
+        let Some((queue, mark)) = self.queues.swap_remove_entry(&quietest) else { return };
         let epoch = (mark.highest.generation, mark.highest.epoch);
         let floor = self.floors.entry(queue.0).or_insert(epoch);
         *floor = epoch.max(*floor);
@@ -179,7 +191,7 @@ fn on_disk(error: &fjall::Error) -> NotAdmitted {
 
 #[cfg(test)]
 mod tests {
-    use super::{Fenced, FencingGuard, NotAdmitted};
+    use super::{Fenced, FencingGuard, NotAdmitted, USES_MIN};
     use crate::model::{AttemptToken, Epoch, Generation, QueueName, Shard};
 
     fn token(epoch: u64, sequence: u64) -> AttemptToken {
@@ -257,6 +269,7 @@ mod tests {
             guard.admit(Shard(index % 4), &queue(&format!("q{index}")), token(1, 1)).expect("taken");
         }
         let seen = guard.lock();
-        assert_eq!((seen.queues.len(), seen.quiet.len(), seen.floors.len()), (10, 10, 4));
+        assert_eq!((seen.queues.len(), seen.floors.len()), (10, 4));
+        assert!(seen.uses.len() <= USES_MIN + 2 * 10, "{} uses", seen.uses.len());
     }
 }

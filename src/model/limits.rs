@@ -25,7 +25,7 @@ pub const EVENTS_AT_ONCE_BYTES: usize = 4 * 1024 * 1024;
 /// Task events published in one go.
 pub const EVENTS_AT_ONCE: usize = 500;
 /// How long the first of fewer waits for others, in milliseconds.
-pub const EVENTS_WAIT_MS: u64 = 50;
+pub const EVENTS_WAIT_MS: u64 = 100;
 /// How far ahead of now a shard loads tasks, in milliseconds.
 pub const LOOK_AHEAD_MS: i64 = 120_000;
 /// Schedule events that an instance has fetched and not stored yet, in bytes of memory (default of

@@ -60,16 +60,16 @@ impl Actor {
 /// What an event sends: its dead letter, and itself.
 type Records = [Option<log::Message>; 2];
 
-/// The records of each event, all in order. They are under way once they are asked for, so their answers are taken one by one.
+/// The records of each event, all in order.
 async fn at_once(shared: &Shared, events: Vec<Records>) -> Vec<Result<(), log::Error>> {
-    let produce = |record: log::Message| shared.events_producer.produce(record);
-    let sent: Vec<_> = events.into_iter().map(|records| records.map(|record| record.map(produce))).collect();
-    let mut answers = Vec::with_capacity(sent.len());
-    for written in sent {
+    let counts: Vec<usize> = events.iter().map(|records| records.iter().flatten().count()).collect();
+    let records = events.into_iter().flatten().flatten().collect();
+    let mut written = shared.events_producer.produce_all(records).await.into_iter();
+    let mut answers = Vec::with_capacity(counts.len());
+    for count in counts {
         let mut answer = Ok(());
-        for written in written.into_iter().flatten() {
-            let written = written.await.map(drop);
-            answer = answer.and(written);
+        for one in written.by_ref().take(count) {
+            answer = answer.and(one.map(drop));
         }
         answers.push(answer);
     }

@@ -11,12 +11,12 @@ use std::io::{self, Write as _};
 use std::ops::Range;
 
 use bytes::Bytes;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use super::time::{format_time, write_time};
+use super::time::{serialize_time, write_time};
 use crate::log::{Header, Message, Target, Topic};
-use crate::model::{Cause, Ended, TaskEvent, TaskEventKind};
+use crate::model::{Cause, Ended, TaskEvent, TaskEventKind, Wall};
 
 /// The data of a task event. What is not known, or says nothing about this kind, is left out.
 #[derive(Serialize)]
@@ -30,12 +30,12 @@ struct Data<'a> {
     shard: u32,
     /// The offset of the schedule event that made this version of the task.
     offset: u64,
-    due_at: String,
-    ready_at: String,
+    due_at: Time,
+    ready_at: Time,
     #[serde(skip_serializing_if = "Option::is_none")]
     attempt: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    deadline: Option<String>,
+    deadline: Option<Time>,
     #[serde(skip_serializing_if = "Option::is_none")]
     instance: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,13 +47,22 @@ struct Data<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     failures: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    next_at: Option<String>,
+    next_at: Option<Time>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<Box<RawValue>>,
+}
+
+/// A time as people write it.
+struct Time(Wall);
+
+impl Serialize for Time {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serialize_time(self.0, serializer)
+    }
 }
 
 /// Room for most records, in bytes.
@@ -134,8 +143,8 @@ fn data(event: &TaskEvent) -> Data<'_> {
         collection: event.collection.as_deref(),
         shard: event.shard.0,
         offset: event.place.version.offset(),
-        due_at: format_time(event.due_at),
-        ready_at: format_time(event.place.ready_at),
+        due_at: Time(event.due_at),
+        ready_at: Time(event.place.ready_at),
         attempt: None,
         deadline: None,
         instance: None,
@@ -155,7 +164,7 @@ fn data(event: &TaskEvent) -> Data<'_> {
         Cause::Event(_, reason) => Data { reason: reason.as_deref(), ..base },
         Cause::Started(started) => Data {
             attempt: Some(started.attempt),
-            deadline: Some(format_time(started.deadline)),
+            deadline: Some(Time(started.deadline)),
             instance: Some(&started.instance),
             epoch: Some(started.epoch.0),
             sequence: Some(started.seq),
@@ -166,7 +175,7 @@ fn data(event: &TaskEvent) -> Data<'_> {
             sequence: Some(ended.seq),
             outcome: Some(ended.outcome.word()),
             failures: Some(ended.failures),
-            next_at: ended.next_at.map(format_time),
+            next_at: ended.next_at.map(Time),
             reason: ended.closed.map(|reason| reason.word()),
             error: ended.error.as_deref(),
             result: ended.result.as_deref().and_then(json_or_text),

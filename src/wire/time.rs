@@ -3,8 +3,11 @@
 //! What is finer than a millisecond is rounded so that nothing happens early. Nothing is guessed: a text that is not
 //! wholly understood is refused. A day is 24 hours and a week 7 days; months and years have no length here.
 
+use std::cell::RefCell;
+
 use jiff::Timestamp;
 use jiff::fmt::temporal::DateTimePrinter;
+use serde::Serializer;
 
 use crate::model::Wall;
 
@@ -13,8 +16,15 @@ const DURATION_BYTES_MAX: usize = 64;
 /// Most digits before and after the point of one part.
 const WHOLE_DIGITS_MAX: usize = 18;
 const FRACTION_DIGITS_MAX: usize = 9;
-/// A time has 24 bytes; for so many the printer wants room.
-const TIME_BYTES: usize = 33;
+/// A time from 1970 to 9999, and what comes before its point.
+const TIME_BYTES: usize = 24;
+const SECOND_BYTES: usize = 19;
+/// For so many bytes the printer wants room.
+const PRINTED_BYTES: usize = 33;
+/// The last second of a time of 24 bytes that the library prints: some hours before the year 9999 ends.
+const SECOND_MAX: i64 = 253_402_207_199;
+/// Seconds whose text a thread keeps.
+const SECONDS_KEPT: usize = 64;
 const NS_PER_MS: i128 = 1_000_000;
 
 /// Why a time or duration was refused: the end of a sentence whose subject is the field.
@@ -73,13 +83,55 @@ pub fn parse_time(text: &str, round: Round) -> Result<Wall, Error> {
 
 /// A wall time in RFC 3339, UTC, with milliseconds; the ends of what a calendar can show stand for what lies beyond.
 pub fn format_time(at: Wall) -> String {
-    let mut text = Vec::with_capacity(TIME_BYTES);
+    let mut text = Vec::with_capacity(PRINTED_BYTES);
     write_time(at, &mut text);
     String::from_utf8(text).expect("the printer writes ASCII")
 }
 
 /// Adds what [`format_time`] gives.
 pub(super) fn write_time(at: Wall, to: &mut Vec<u8>) {
+    match time_bytes(at) {
+        Some(text) => to.extend_from_slice(&text),
+        None => print_time(at, to),
+    }
+}
+
+/// The same as a field.
+pub(super) fn serialize_time<S: Serializer>(at: Wall, serializer: S) -> Result<S::Ok, S::Error> {
+    match time_bytes(at).as_ref().map(|text| str::from_utf8(text)) {
+        Some(Ok(text)) => serializer.serialize_str(text),
+        _ => serializer.serialize_str(&format_time(at)),
+    }
+}
+
+/// What [`format_time`] gives of usual times. Many are of one second: its text is made once.
+fn time_bytes(at: Wall) -> Option<[u8; TIME_BYTES]> {
+    thread_local! {
+        static SECONDS: RefCell<[(i64, [u8; SECOND_BYTES]); SECONDS_KEPT]> =
+            const { RefCell::new([(-1, [0; SECOND_BYTES]); SECONDS_KEPT]) };
+    }
+    let (second, ms) = (at.0.div_euclid(1_000), at.0.rem_euclid(1_000));
+    if !(0..=SECOND_MAX).contains(&second) {
+        return None;
+    }
+    let mut text = *b"0000-00-00T00:00:00.000Z";
+    SECONDS.with_borrow_mut(|kept| {
+        let (of, begin) = &mut kept[second as usize % SECONDS_KEPT];
+        if *of != second {
+            let mut printed = Vec::with_capacity(PRINTED_BYTES);
+            print_time(Wall(second * 1_000), &mut printed);
+            (*of, *begin) = (second, *printed.first_chunk()?);
+        }
+        text[..SECOND_BYTES].copy_from_slice(begin);
+        Some(())
+    })?;
+    for (at, unit) in [(20, 100), (21, 10), (22, 1)] {
+        text[at] = b'0' + (ms / unit % 10) as u8;
+    }
+    Some(text)
+}
+
+fn print_time(at: Wall, to: &mut Vec<u8>) {
     const PRINTER: DateTimePrinter = DateTimePrinter::new().precision(Some(3));
     let end = if at.0 < 0 { Timestamp::MIN } else { Timestamp::MAX };
     let at = Timestamp::from_millisecond(at.0).unwrap_or(end);
@@ -203,6 +255,31 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    proptest! {
+        #[test]
+        fn a_time_is_written_as_the_library_writes_it(
+            times in proptest::collection::vec(
+                prop_oneof![
+                    any::<i64>(),
+                    -2_000..2_000i64,
+                    0..4_000_000_000_000i64,
+                    1_700_000_000_000..1_700_000_100_000i64,
+                    (SECOND_MAX * 1_000 - 2_000)..(SECOND_MAX * 1_000 + 2_000),
+                ],
+                1..40,
+            ),
+        ) {
+            for at in times.into_iter().map(Wall) {
+                let mut printed = Vec::new();
+                print_time(at, &mut printed);
+                let printed = String::from_utf8(printed).expect("text");
+                prop_assert_eq!(format_time(at), &*printed);
+                let field = serialize_time(at, serde_json::value::Serializer).expect("a text");
+                prop_assert_eq!(field, serde_json::Value::from(printed));
+            }
+        }
+    }
 
     #[test]
     fn a_duration_is_read_in_both_forms() {

@@ -45,7 +45,47 @@ const REFUSE_MS_MAX: u128 = 2_000;
 /// After a refusal, records are taken again after so long, in milliseconds, even if some were never answered.
 const STUCK_MS: u128 = 60_000;
 
-type Sender = oneshot::Sender<Result<Written, Error>>;
+/// Who waits for a record: calls that are answered when all their records are, and its index among them.
+struct Waits {
+    call: Arc<Mutex<Call>>,
+    index: usize,
+}
+
+struct Call {
+    answers: Answers,
+    open: usize,
+    whole: Option<oneshot::Sender<Answers>>,
+}
+
+type Answers = Vec<Option<Result<Written, Error>>>;
+
+impl Call {
+    fn of(records: usize) -> (Arc<Mutex<Call>>, oneshot::Receiver<Answers>) {
+        let (whole, answered) = oneshot::channel();
+        let call =
+            Call { answers: vec![None; records], open: records, whole: (records > 0).then_some(whole) };
+        (Arc::new(Mutex::new(call)), answered)
+    }
+}
+
+fn closed() -> Result<Written, Error> {
+    Err(Error::Unavailable("the producer is closed".into()))
+}
+
+impl Waits {
+    fn answer(self, answer: Result<Written, Error>) {
+        let mut call = self.call.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(slot) = call.answers.get_mut(self.index).filter(|slot| slot.is_none()) else { return };
+        *slot = Some(answer);
+        call.open -= 1;
+        if call.open == 0
+            && let Some(whole) = call.whole.take()
+        {
+            // Nobody waits any more: nothing to be told.
+            let _ = whole.send(std::mem::take(&mut call.answers));
+        }
+    }
+}
 
 /// The producer of a process. To be used within a Tokio runtime with its timer on.
 pub struct Producer {
@@ -100,15 +140,15 @@ impl Producer {
         }
     }
 
-    fn enqueue(&self, message: &Message, answer: Sender) -> Result<(), Error> {
+    fn enqueue(&self, message: &Message, waits: Waits) -> Result<(), Error> {
         if self.line.is_refusing() {
             return Err(Error::Unavailable(
                 "the producer takes no records after a failure or a full queue".into(),
             ));
         }
         let topic = self.topic(&message.target);
-        let mut record: BaseRecord<'_, [u8], [u8], Box<Sender>> =
-            BaseRecord::with_opaque_to(topic, Box::new(answer));
+        let mut record: BaseRecord<'_, [u8], [u8], Box<Waits>> =
+            BaseRecord::with_opaque_to(topic, Box::new(waits));
         record.key = message.key.as_deref();
         record.payload = message.value.as_deref();
         record.headers = headers(message);
@@ -134,14 +174,24 @@ fn headers(message: &Message) -> Option<OwnedHeaders> {
 
 impl log::Producer for Producer {
     fn produce(&self, message: Message) -> Answer<Written> {
-        let (answer, answered) = oneshot::channel();
-        match self.enqueue(&message, answer) {
-            Err(error) => futures::future::err(error).boxed(),
-            Ok(()) => async move {
-                answered.await.unwrap_or_else(|_| Err(Error::Unavailable("the producer is closed".into())))
+        let written = self.produce_all(vec![message]);
+        async move { written.await.pop().unwrap_or_else(closed) }.boxed()
+    }
+
+    fn produce_all(&self, messages: Vec<Message>) -> BoxFuture<'static, Vec<Result<Written, Error>>> {
+        let (count, (call, answered)) = (messages.len(), Call::of(messages.len()));
+        for (index, message) in messages.iter().enumerate() {
+            let waits = || Waits { call: call.clone(), index };
+            if let Err(error) = self.enqueue(message, waits()) {
+                waits().answer(Err(error));
             }
-            .boxed(),
         }
+        async move {
+            let answers = answered.await.unwrap_or_default();
+            let mut answers = answers.into_iter().map(|answer| answer.unwrap_or_else(closed));
+            (0..count).map(|_| answers.next().unwrap_or_else(closed)).collect()
+        }
+        .boxed()
     }
 
     fn purge(&self) {
@@ -237,7 +287,7 @@ impl Line {
         self.refusing.store(true, Ordering::Release);
     }
 
-    fn send(&self, record: BaseRecord<'_, [u8], [u8], Box<Sender>>) -> Result<(), Error> {
+    fn send(&self, record: BaseRecord<'_, [u8], [u8], Box<Waits>>) -> Result<(), Error> {
         // Held while sending: whoever makes the client anew waits for it, and nothing is enqueued behind a failure.
         let client = self.client.read().unwrap_or_else(PoisonError::into_inner);
         if client.context().has_failed() {
@@ -356,9 +406,9 @@ impl ClientContext for Deliveries {
 }
 
 impl ProducerContext for Deliveries {
-    type DeliveryOpaque = Box<Sender>;
+    type DeliveryOpaque = Box<Waits>;
 
-    fn delivery(&self, result: &DeliveryResult<'_>, answer: Box<Sender>) {
+    fn delivery(&self, result: &DeliveryResult<'_>, waits: Box<Waits>) {
         let outcome = match result {
             Ok(message) => Ok(Written {
                 partition: u32::try_from(message.partition()).unwrap_or(0),
@@ -376,8 +426,7 @@ impl ProducerContext for Deliveries {
         if leaves_gap || matches!(outcome, Err(Error::Fatal(_))) {
             self.fail();
         }
-        // Nobody waits any more: nothing to be told.
-        let _ = answer.send(outcome);
+        waits.answer(outcome);
         self.count.answered();
     }
 }

@@ -36,7 +36,7 @@ pub(super) const FACTS_BYTES_MAX: usize = 256 * 1024;
 /// Keys of one batch of events: the server warns above 10.
 pub(super) const EVENTS_ROWS_MAX: usize = 10;
 /// Bytes of one batch of events: the server warns above 5 KiB.
-pub(super) const EVENTS_BYTES_MAX: usize = 4 * 1024;
+pub(super) const EVENTS_BYTES_MAX: usize = 4_608;
 /// What one row takes beside its texts, in bytes.
 const ROW_BYTES: usize = 80;
 /// Requests of one call under way at once.

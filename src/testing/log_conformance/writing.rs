@@ -12,6 +12,7 @@ pub(super) async fn check(bench: &Bench) {
     append_times_are_present_and_never_fall(bench).await;
     a_key_chooses_its_partition_as_java_does(bench).await;
     every_topic_of_ours_takes_records(bench).await;
+    records_of_one_call_are_answered_each(bench).await;
     flush_waits_for_what_was_sent(bench).await;
 }
 
@@ -94,6 +95,25 @@ async fn every_topic_of_ours_takes_records(bench: &Bench) {
         let written = soon("the record is durable", bench.producer.produce(message)).await;
         assert!(written.is_ok(), "{topic:?} takes a record: {written:?}");
     }
+}
+
+async fn records_of_one_call_are_answered_each(bench: &Bench) {
+    assert!(soon("nothing is answered", bench.producer.produce_all(Vec::new())).await.is_empty());
+    let shard = Shard(3);
+    let first = bench.next(shard).await;
+    let sent = values("together", 200);
+    let mut records: Vec<Message> =
+        sent.iter().map(|value| message(shard, None, Some(value.as_bytes()))).collect();
+    // In the midst of them one that can never be written.
+    records.insert(100, message(Shard(u32::MAX), None, Some(b"nowhere")));
+    let mut written = soon("all are answered", bench.producer.produce_all(records)).await;
+    assert_eq!(written.len(), 201);
+    assert!(written.remove(100).is_err(), "there is no such partition");
+    for (index, place) in written.into_iter().enumerate() {
+        let place = place.expect("it is written");
+        assert_eq!((place.partition, place.offset), (shard.0, Some(first + index as u64)));
+    }
+    assert_eq!(texts(&bench.read(shard, first, 200).await), sent);
 }
 
 async fn flush_waits_for_what_was_sent(bench: &Bench) {

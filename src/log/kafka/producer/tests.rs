@@ -31,8 +31,7 @@ fn record(number: usize) -> Message {
 
 /// Writes records in one go.
 async fn write(producer: &Producer, count: usize) -> Vec<Result<Written, Error>> {
-    let answers: Vec<_> = (0..count).map(|number| producer.produce(record(number))).collect();
-    futures::future::join_all(answers).await
+    producer.produce_all((0..count).map(record).collect()).await
 }
 
 /// Writes records in one go, again until the first is written: then all have to be. Gives their offsets.
