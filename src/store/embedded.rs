@@ -287,8 +287,9 @@ impl Store for EmbeddedStore {
             for some in payloads.chunks(retention::KEYS_AT_ONCE) {
                 this.take_away(Table::Payload, some.to_vec()).await?;
             }
-            // The packs first: what is left of a drop that was broken off is found by its rows of `due`.
-            for table in [Table::DuePack, Table::Due] {
+            // The packs last: tasks without their ends would look as if they still waited. Of a drop that is broken off right then
+            // packs stay that nobody reads.
+            for table in [Table::Due, Table::DuePack] {
                 loop {
                     let found = this.read(move |tables| retention::due_keys(tables, table, stretch)).await?;
                     if found.is_empty() {

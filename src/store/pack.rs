@@ -11,7 +11,7 @@
 //! A pack lies in the cell of the tasks it speaks of, so that who asks for one task reads two cells, and both are small:
 //!
 //! ```text
-//! (12:00:01.000, -1)   tasks that were ready within this second; at most [`PACKS_OF_SECOND_MAX`] packs
+//! (12:00:01.000, -1)   tasks that were ready within this second; at most [`ROWS_OF_SECOND_MAX`] rows
 //! (12:00:01.500, 17)   of the tasks that were ready at this millisecond, maybe a million, those with versions 17 × 256 …
 //! ```
 //!
@@ -35,8 +35,8 @@ const ROWS_MIN: usize = 4;
 const BYTES_MAX: usize = 16 * 1024;
 /// A result or an error of more bytes is not packed.
 const TEXT_BYTES_MAX: usize = 256;
-/// Packs in the cell of a second, at most: all are read for each of its tasks. By one process.
-const PACKS_OF_SECOND_MAX: u32 = 64;
+/// Rows packed in the cell of a second, at most: all are read for each of its tasks. By one process, as long as it counts them.
+const ROWS_OF_SECOND_MAX: usize = 4_096;
 /// Seconds whose packs are counted at once.
 const SECONDS_COUNTED_MAX: usize = 4_096;
 /// Width of the cell of a second.
@@ -61,17 +61,15 @@ impl Cell {
         [Cell::of_second(place), Cell::of_instant(place)]
     }
 
-    /// The first time of a cell with what is packed of places from this one on.
-    pub(super) fn first_from(place: Place) -> Wall {
-        Cell::of_second(place).ready_at
-    }
-
-    fn of_second(place: Place) -> Cell {
+    /// That of its second. For a range of places that of the first one lies before [`Cell::of_instant`] of it, all others from there
+    /// to [`Cell::of_instant`] of the last one.
+    pub(super) fn of_second(place: Place) -> Cell {
         let second = place.ready_at.0.div_euclid(SECOND_MS).saturating_mul(SECOND_MS);
         Cell { ready_at: Wall(second), versions: OF_SECOND }
     }
 
-    fn of_instant(place: Place) -> Cell {
+    /// That of its millisecond.
+    pub(super) fn of_instant(place: Place) -> Cell {
         let versions = (place.version.0 >> VERSIONS_BITS).cast_signed();
         Cell { ready_at: place.ready_at, versions }
     }
@@ -129,8 +127,8 @@ impl Indexes {
 /// Packs rows.
 #[derive(Default)]
 pub(super) struct Packer {
-    /// Packs in cells of seconds, so far.
-    of_seconds: Mutex<BTreeMap<(Shard, Wall), u32>>,
+    /// Rows packed in cells of seconds, so far.
+    of_seconds: Mutex<BTreeMap<(Shard, Wall), usize>>,
 }
 
 struct Candidate<'a, P> {
@@ -170,21 +168,21 @@ impl Packer {
                     packed.take(instant(&of_instant[0]), &of_instant.iter().collect::<Vec<_>>());
                 }
             }
-            if rest.len() >= ROWS_MIN && self.has_room(rest[0].row.shard, cell.ready_at) {
+            if rest.len() >= ROWS_MIN && self.has_room(rest[0].row.shard, cell.ready_at, rest.len()) {
                 packed.take(cell, &rest);
             }
         }
         packed
     }
 
-    fn has_room(&self, shard: Shard, second: Wall) -> bool {
+    fn has_room(&self, shard: Shard, second: Wall, more: usize) -> bool {
         let mut of_seconds = self.of_seconds.lock().unwrap_or_else(PoisonError::into_inner);
         if of_seconds.len() >= SECONDS_COUNTED_MAX {
             of_seconds.clear();
         }
-        let packs = of_seconds.entry((shard, second)).or_default();
-        *packs += 1;
-        *packs <= PACKS_OF_SECOND_MAX
+        let rows = of_seconds.entry((shard, second)).or_default();
+        *rows += more;
+        *rows <= ROWS_OF_SECOND_MAX
     }
 }
 

@@ -1,7 +1,7 @@
 //! Reads of `due_pack`: those rows of a partition of `due` that lie in packs.
 
 use super::Shared;
-use super::singles::{Pages, one_page, rows, shard_column};
+use super::singles::{Pages, rows, shard_column};
 use super::slice::{Order, Reader};
 use crate::model::{FactRow, Place, Shard, Wall};
 use crate::store::Error;
@@ -10,31 +10,51 @@ use crate::store::pack::{self, Cell};
 /// What is packed of one place.
 pub(super) async fn of_place(
     reader: &Reader<'_>,
-    (bucket, sub): (i64, i32),
+    partition: (i64, i32),
     place: Place,
 ) -> Result<Vec<FactRow>, Error> {
-    let [second, instant] = Cell::of(place);
-    let shard = shard_column(reader.shard);
-    let cells = (second.ready_at.0, second.versions, instant.ready_at.0, instant.versions);
-    let values = (shard, bucket, sub, cells.0, cells.1, cells.2, cells.3);
+    of_cells(reader, partition, Cell::of(place), (place, place.next())).await
+}
+
+/// What is packed of a range in the cell of the second of a place.
+pub(super) async fn of_second(
+    reader: &Reader<'_>,
+    partition: (i64, i32),
+    place: Place,
+    range: (Place, Place),
+) -> Result<Vec<FactRow>, Error> {
+    of_cells(reader, partition, [Cell::of_second(place); 2], range).await
+}
+
+async fn of_cells(
+    reader: &Reader<'_>,
+    (bucket, sub): (i64, i32),
+    [one, other]: [Cell; 2],
+    (from, to): (Place, Place),
+) -> Result<Vec<FactRow>, Error> {
+    let (one, other) = ((one.ready_at.0, one.versions), (other.ready_at.0, other.versions));
+    let values = (shard_column(reader.shard), bucket, sub, one.0, one.1, other.0, other.1);
     let _permit = reader.shared.permit().await?;
-    let page = one_page(reader.shared, &reader.shared.statements.pack_cells, values).await?;
+    let mut pages = Pages::new(reader.shared, &reader.shared.statements.pack_cells, values);
     let mut found = Vec::new();
-    for (_, data) in rows::<(i64, &str)>("due_pack", &page)? {
-        open(reader.shard, data, |at| at == place, &mut found)?;
+    while let Some(page) = pages.next().await? {
+        for (data,) in rows::<(&str,)>("due_pack", &page)? {
+            open(reader.shard, data, |at| from <= at && at < to, &mut found)?;
+        }
     }
     Ok(found)
 }
 
-/// What is packed of a range of places in one partition, read as far as it is wanted.
+/// What is packed of a range of places in one partition, read as far as it is wanted; without the cell of the second of its first
+/// place, which lies before all others.
 pub(super) struct Packs<'a> {
     shared: &'a Shared,
     shard: Shard,
     order: Order,
     range: (Place, Place),
-    pages: Pages<'a, (i32, i64, i32, i64, i64)>,
-    /// The cell that was read last begins here.
-    reached: Option<Wall>,
+    pages: Pages<'a, (i32, i64, i32, i64, i64, i64, i64)>,
+    /// The cell that was read last.
+    reached: Option<Cell>,
     found: Vec<FactRow>,
 }
 
@@ -45,8 +65,9 @@ impl<'a> Packs<'a> {
             Order::OldestFirst => &shared.statements.pack_range,
             Order::NewestFirst => &shared.statements.pack_range_back,
         };
-        let (from, to) = (Cell::first_from(range.0), range.1.ready_at);
-        let values = (shard_column(shard), bucket, sub, from.0, to.0);
+        let (from, to) = (Cell::of_instant(range.0), Cell::of_instant(range.1));
+        let shard_of = shard_column(shard);
+        let values = (shard_of, bucket, sub, from.ready_at.0, from.versions, to.ready_at.0, to.versions);
         let pages = Pages::new(shared, statement, values);
         Packs { shared, shard, order, range, pages, reached: None, found: Vec::new() }
     }
@@ -55,28 +76,24 @@ impl<'a> Packs<'a> {
     pub(super) async fn read(&mut self) -> Result<(), Error> {
         let _permit = self.shared.permit().await?;
         let Some(page) = self.pages.next().await? else { return Ok(()) };
-        for (ready_at, data) in rows::<(i64, &str)>("due_pack", &page)? {
-            self.reached = Some(Wall(ready_at));
+        for (ready_at, versions, data) in rows::<(i64, i64, &str)>("due_pack", &page)? {
+            self.reached = Some(Cell { ready_at: Wall(ready_at), versions });
             let (from, to) = self.range;
             open(self.shard, data, |at| from <= at && at < to, &mut self.found)?;
         }
         Ok(())
     }
 
-    /// Reads the rest: all, or those of places before `stop`, read back those from it on.
+    /// Reads the rest: all, or at least those of places before `stop`, read back those from it on.
     pub(super) async fn until(mut self, stop: Option<Place>) -> Result<Vec<FactRow>, Error> {
         let order = self.order;
-        let is_past = |reached: Wall| match (stop, order) {
+        let is_past = |reached: Cell| match (stop.map(Cell::of_instant), order) {
             (None, _) => false,
-            (Some(stop), Order::OldestFirst) => reached > stop.ready_at,
-            (Some(stop), Order::NewestFirst) => reached < Cell::first_from(stop),
+            (Some(stop), Order::OldestFirst) => reached > stop,
+            (Some(stop), Order::NewestFirst) => reached < stop,
         };
         while self.pages.has_more() && !self.reached.is_some_and(is_past) {
             self.read().await?;
-        }
-        if let Some(stop) = stop {
-            let is_back = order == Order::NewestFirst;
-            self.found.retain(|row| (row.place < stop) != is_back);
         }
         Ok(self.found)
     }

@@ -7,6 +7,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use super::dead_letter::{self, BUCKET_MS};
 use super::singles::{Pages, execute, number_column, rows, shard_column};
 use super::slice::LIST_PAGE_ROWS;
+use super::write::send_batch;
 use super::{Layout, Shared};
 use crate::model::{Place, Shard, TaskKey, Version, Wall};
 use crate::store::{Error, Stretch};
@@ -61,9 +62,9 @@ pub(super) async fn drop_stretch(
     let start = |at: Wall| layout.bucket_of(Place::start_of(at));
     for bucket in start(stretch.from)..start(stretch.to) {
         for sub in 0..layout.subs as i32 {
-            // The packs first: what is left of a drop that was broken off is found by its rows of `due`.
-            execute(shared, &shared.statements.pack_delete, (shard, bucket, sub)).await?;
-            execute(shared, &shared.statements.due_delete, (shard, bucket, sub)).await?;
+            // One mutation, as both have the same partition key: tasks without their ends would look as if they still waited.
+            let both = [&shared.statements.due_delete, &shared.statements.pack_delete];
+            send_batch(shared, both.into_iter().map(|delete| (delete, (shard, bucket, sub)))).await?;
         }
     }
     Ok(())

@@ -211,14 +211,24 @@ impl Reader<'_> {
         range: (Place, Place),
         share: usize,
     ) -> Result<Part, Error> {
-        let mut packs = Packs::new(self, (bucket, sub), range);
-        let mut part = if self.is_probing {
-            self.rows(bucket, sub, range, share).await?
+        let partition = (bucket, sub);
+        let mut packs = Packs::new(self, partition, range);
+        let of_second = |place| packs::of_second(self, partition, place, range);
+        let (mut part, second) = if self.is_probing {
+            (self.rows(bucket, sub, range, share).await?, None)
         } else {
-            tokio::try_join!(self.rows(bucket, sub, range, share), packs.read())?.0
+            let rows = self.rows(bucket, sub, range, share);
+            let (part, (), second) = tokio::try_join!(rows, packs.read(), of_second(range.0))?;
+            (part, Some(second))
         };
         if !part.rows.is_empty() {
-            let packed = packs.until(part.stop).await?;
+            let first = part.stop.filter(|_| self.is_back()).unwrap_or(range.0);
+            let mut packed = match second.filter(|_| first == range.0) {
+                Some(second) => second,
+                None => of_second(first).await?,
+            };
+            packed.extend(packs.until(part.stop).await?);
+            packed.retain(|row| part.stop.is_none_or(|stop| (row.place < stop) != self.is_back()));
             let rows = part.rows.len();
             pack::merge(&mut part.rows, packed);
             part.packed = part.rows.len() - rows;

@@ -154,10 +154,10 @@ const DUE_RANGE: &str = "SELECT ready_at, version, kind, epoch, seq, data FROM {
      WHERE shard = ? AND bucket = ? AND sub = ? AND (ready_at, version) >= (?, ?) AND (ready_at, version) < (?, ?)";
 const NEWEST_FIRST: &str = "ORDER BY ready_at DESC, version DESC, kind DESC, epoch DESC, seq DESC";
 const PACK_INSERT: &str = "INSERT INTO {}.due_pack (shard, bucket, sub, ready_at, versions, digest, data) VALUES (?, ?, ?, ?, ?, ?, ?)";
-const PACK_RANGE: &str = "SELECT ready_at, data FROM {}.due_pack \
-     WHERE shard = ? AND bucket = ? AND sub = ? AND ready_at >= ? AND ready_at <= ?";
+const PACK_RANGE: &str = "SELECT ready_at, versions, data FROM {}.due_pack \
+     WHERE shard = ? AND bucket = ? AND sub = ? AND (ready_at, versions) >= (?, ?) AND (ready_at, versions) <= (?, ?)";
 const NEWEST_PACK_FIRST: &str = "ORDER BY ready_at DESC, versions DESC, digest DESC";
-const PACK_CELLS: &str = "SELECT ready_at, data FROM {}.due_pack \
+const PACK_CELLS: &str = "SELECT data FROM {}.due_pack \
      WHERE shard = ? AND bucket = ? AND sub = ? AND (ready_at, versions) IN ((?, ?), (?, ?))";
 const EVENT_LOOKUP: &str = "SELECT key, version, epoch, data FROM {}.task_event \
      WHERE key IN ? AND version <= ? PER PARTITION LIMIT ?";

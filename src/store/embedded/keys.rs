@@ -106,14 +106,9 @@ pub(super) fn pack<P>(pack: &Pack<P>) -> [u8; PACK_KEY_BYTES] {
 
 /// What the keys of the packs of a cell begin with.
 pub(super) fn cell(shard: Shard, cell: Cell) -> [u8; PLACE_KEY_BYTES] {
-    let mut key = cells_from(shard, cell.ready_at);
+    let mut key = place(shard, Place { ready_at: cell.ready_at, version: Version(0) });
     key[12..].copy_from_slice(&ordered(Wall(cell.versions)));
     key
-}
-
-/// The key before those of the packs in cells from a time on.
-pub(super) fn cells_from(shard: Shard, ready_at: Wall) -> [u8; PLACE_KEY_BYTES] {
-    place(shard, Place { ready_at, version: Version(0) })
 }
 
 /// What the keys of all events of a task begin with, and the key of the row that says that there are some.

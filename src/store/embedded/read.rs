@@ -151,10 +151,14 @@ fn add_packed(tables: &Tables, shard: Shard, rows: &mut Vec<FactRow>) -> Result<
         return Ok(());
     };
     let mut packed = Vec::new();
-    let (from, to) = (Cell::first_from(first), last.ready_at.plus_ms(1));
-    scan(&tables.due_pack, &keys::cells_from(shard, from), &keys::cells_from(shard, to), |_, data| {
-        open(shard, data, |place| first <= place && place <= last, &mut packed)
-    })?;
+    let cell = |cell| keys::cell(shard, cell);
+    let second = cell(Cell::of_second(first));
+    let (from, to) = (cell(Cell::of_instant(first)), cell(Cell::of_instant(last)));
+    for (from, to) in [(&second, after(&second)), (&from, after(&to))] {
+        scan(&tables.due_pack, from, &to, |_, data| {
+            open(shard, data, |place| first <= place && place <= last, &mut packed)
+        })?;
+    }
     pack::merge(rows, packed);
     Ok(())
 }
