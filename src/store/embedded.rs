@@ -4,8 +4,7 @@
 //! answered before, and never one that a crash could take back. Under the directory's lock there is no other owner,
 //! so opening marks every shard released and a restart takes over at once.
 //!
-//! Rows are never deleted here yet: retention of finished tasks is not part of this adapter. Buckets, which keep
-//! Cassandra's partitions small, do not exist here; `due` is one ordered range a shard.
+//! Buckets, which keep Cassandra's partitions small, do not exist here; `due` is one ordered range a shard.
 
 mod codec;
 mod db;
