@@ -9,6 +9,7 @@
 //! options → migrate (keyspace, numbered files, one runner at a time) · replication · facts (what doctor reads)
 //! ```
 
+mod columns;
 mod dead_letter;
 mod errors;
 pub mod facts;

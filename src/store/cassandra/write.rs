@@ -14,12 +14,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::{StreamExt, stream};
 use scylla::response::query_result::QueryResult;
-use scylla::serialize::SerializationError;
-use scylla::serialize::row::{RowSerializationContext, SerializeRow};
-use scylla::serialize::writers::RowWriter;
+use scylla::serialize::row::SerializeRow;
 use scylla::statement::batch::{Batch, BatchType};
 use scylla::statement::prepared::PreparedStatement;
 
+use super::columns::Columns;
 use super::gather::{Gather, Sent, SmallWrite};
 use super::singles::{number_column, shard_column, text};
 use super::statements::Statements;
@@ -88,29 +87,12 @@ impl DueRow {
         }
     }
 
-    /// The statement that writes it.
-    pub(super) fn statement<'a>(&self, statements: &'a Statements) -> &'a PreparedStatement {
+    /// What it is written with.
+    pub(super) fn insert<'a>(&'a self, statements: &'a Statements) -> (&'a PreparedStatement, Columns<'a>) {
         match self {
-            DueRow::Fact(_) => &statements.due_insert,
-            DueRow::Pack(_) => &statements.pack_insert,
+            DueRow::Fact(columns) => (&statements.due_insert, Columns::Fact(columns)),
+            DueRow::Pack(columns) => (&statements.pack_insert, Columns::Pack(columns)),
         }
-    }
-}
-
-impl SerializeRow for DueRow {
-    fn serialize(
-        &self,
-        context: &RowSerializationContext<'_>,
-        writer: &mut RowWriter<'_>,
-    ) -> Result<(), SerializationError> {
-        match self {
-            DueRow::Fact(columns) => columns.serialize(context, writer),
-            DueRow::Pack(columns) => columns.serialize(context, writer),
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        false
     }
 }
 
@@ -182,8 +164,11 @@ pub(super) async fn send(shared: &Shared, request: &Request<'_>) -> Result<(), E
     let statements = &shared.statements;
     match request {
         Request::Facts(rows) => match &rows[..] {
-            [(_, row)] => send_row(shared, row.statement(statements), row).await,
-            rows => send_batch(shared, rows.iter().map(|(_, row)| (row.statement(statements), row))).await,
+            [(_, row)] => {
+                let (insert, columns) = row.insert(statements);
+                send_row(shared, insert, columns).await
+            }
+            rows => send_batch(shared, rows.iter().map(|(_, row)| row.insert(statements))).await,
         },
         Request::Events(rows) => send_rows(shared, &statements.event_insert, rows).await,
         Request::Payload(_, columns) => send_row(shared, &statements.payload_insert, columns).await,

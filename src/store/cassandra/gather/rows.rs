@@ -1,9 +1,6 @@
 //! Rows of few partitions, and keys that are looked up.
 
-use scylla::serialize::SerializationError;
-use scylla::serialize::row::{RowSerializationContext, SerializeRow};
-use scylla::serialize::writers::RowWriter;
-
+use super::super::columns::Columns;
 use super::super::lookup::Newest;
 use super::super::write::{
     DueRow, EVENTS_BYTES_MAX, EVENTS_ROWS_MAX, EventColumns, Request, event_bytes, send_batch,
@@ -60,7 +57,7 @@ impl Small for SmallWrite {
         for small in all {
             match small {
                 SmallWrite::Facts(facts) => {
-                    rows.extend(facts.iter().map(|(_, row)| (row.statement(statements), Columns::Fact(row))));
+                    rows.extend(facts.iter().map(|(_, row)| row.insert(statements)));
                 }
                 SmallWrite::Events(events) => {
                     rows.extend(
@@ -71,29 +68,6 @@ impl Small for SmallWrite {
         }
         send_batch(shared, rows.into_iter()).await?;
         Ok(vec![(); all.len()])
-    }
-}
-
-/// A row of either table.
-enum Columns<'a> {
-    Fact(&'a DueRow),
-    Event(&'a EventColumns),
-}
-
-impl SerializeRow for Columns<'_> {
-    fn serialize(
-        &self,
-        context: &RowSerializationContext<'_>,
-        writer: &mut RowWriter,
-    ) -> Result<(), SerializationError> {
-        match self {
-            Columns::Fact(columns) => columns.serialize(context, writer),
-            Columns::Event(columns) => columns.serialize(context, writer),
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        false
     }
 }
 
