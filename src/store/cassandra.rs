@@ -32,7 +32,7 @@ mod statements;
 mod write;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use scylla::client::session::Session;
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
@@ -67,6 +67,8 @@ struct Shared {
     writes: Gather<SmallWrite>,
     lookups: Gather<Newest>,
     packer: Packer,
+    /// Rows were taken that had been refused as packs: it was said.
+    packs_refused: AtomicBool,
     requests: Semaphore,
     /// Requests made so far.
     asked: AtomicU64,
@@ -127,6 +129,7 @@ impl Cassandra {
             writes,
             lookups,
             packer: Packer::default(),
+            packs_refused: AtomicBool::new(false),
             requests: Semaphore::new(REQUESTS_IN_FLIGHT_MAX),
             asked: AtomicU64::new(0),
         });

@@ -26,7 +26,7 @@ use std::sync::{Mutex, PoisonError};
 
 use sha2::{Digest, Sha256};
 
-use crate::model::{Fact, FactRow, Place, Row, Shard, Version, Wall};
+use crate::model::{Fact, FactRow, Outcome, Place, Row, Shard, Version, Wall};
 use crate::wire::row as codec;
 
 /// Rows of a pack, at least.
@@ -35,6 +35,8 @@ const ROWS_MIN: usize = 4;
 const BYTES_MAX: usize = 16 * 1024;
 /// A result or an error of more bytes is not packed.
 const TEXT_BYTES_MAX: usize = 256;
+/// Attempts of a task that are packed, at most: a task may be tried for weeks, and all of a cell is read for each of its tasks.
+const ATTEMPTS_MAX: u32 = 16;
 /// Rows packed in the cell of a second, at most: all are read for each of its tasks. By one process, as long as it counts them.
 const ROWS_OF_SECOND_MAX: usize = 4_096;
 /// Seconds whose packs are counted at once.
@@ -206,16 +208,25 @@ fn digest(data: &str) -> i64 {
     Sha256::digest(data.as_bytes()).first_chunk().map_or(0, |bytes| i64::from_be_bytes(*bytes))
 }
 
-/// Only what there is of every task, and as long as it is small.
+/// Only what there is of every task, as long as it is small, and of each so much.
 fn is_packed(fact: &Fact) -> bool {
     match fact {
-        Fact::Started(_) => true,
+        Fact::Started(started) => started.attempt <= ATTEMPTS_MAX,
         Fact::Ended(ended) => {
             let result = ended.result.as_ref().map_or(0, |bytes| bytes.len());
             let error = ended.error.as_ref().map_or(0, |text| text.len());
-            result.max(error) <= TEXT_BYTES_MAX
+            result.max(error) <= TEXT_BYTES_MAX && is_counted(ended.outcome) && ended.failures <= ATTEMPTS_MAX
         }
         Fact::Task { .. } | Fact::Superseded { .. } | Fact::Closed { .. } => false,
+    }
+}
+
+/// Whether ends like this come as often as `failures` says and once more. Others may come without end.
+fn is_counted(outcome: Outcome) -> bool {
+    use Outcome::{Aborted, Fatal, Interrupted, NotCalled, Retryable, Snoozed, Succeeded, TimedOut};
+    match outcome {
+        Succeeded | Retryable | Fatal | TimedOut => true,
+        Aborted | Interrupted | Snoozed | NotCalled => false,
     }
 }
 

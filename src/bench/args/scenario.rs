@@ -13,7 +13,7 @@ pub enum Scenario {
     Steady,
     /// Tasks that are all stored before the same instant at which they are due: drained per second, in order per queue.
     Herd,
-    /// Pending tasks beyond the look-ahead: ingest, lateness of a steady load beside them, memory, restart until a first run.
+    /// Pending tasks beyond the look-ahead: ingest, then after a rest lateness of a steady load beside them, memory, restart until a first run.
     Pending,
     /// `pipeline` at several numbers of queues.
     Queues,

@@ -13,9 +13,11 @@ use super::{burst, steady};
 /// How far ahead the task is due that a restarted node runs first: enough to have it stored and the node stopped.
 const FIRST_DUE_MS: i64 = 5_000;
 
-/// Stores them, runs a steady load beside them, lets memory settle, and starts the node anew.
+/// Stores them, rests, runs a steady load beside them, lets memory settle, and starts the node anew.
 pub(super) async fn pending(bench: &mut Bench<'_>) -> anyhow::Result<Report> {
     let mut report = burst::ingest(bench).await?;
+    // Beside tasks that are pending, not beside what the store still has to do for their ingest.
+    settled_rss_mb(bench.plan.rest).await;
     let beside = steady::steady(bench).await?;
     (report.lateness_ms, report.lateness_histogram) = (beside.lateness_ms, beside.lateness_histogram);
     bench.until_stored(bench.numbers(0).end).await?;

@@ -109,7 +109,13 @@ pub(super) async fn write(shared: &Shared, rows: &[Row]) -> Result<(), Error> {
     let has_packs = requests.iter().any(Request::has_packs);
     match send_all(shared, requests).await {
         // What is refused has to be found, and a pack is many.
-        Err(Error::Misconfigured(_)) if has_packs => send_all(shared, plan(layout, rows, None)?).await,
+        Err(Error::Misconfigured(why)) if has_packs => {
+            let alone = send_all(shared, plan(layout, rows, None)?).await;
+            if alone.is_ok() && !shared.packs_refused.swap(true, Ordering::Relaxed) {
+                tracing::warn!(%why, "due_pack refuses what due takes: starts and ends are written twice until it is mended");
+            }
+            alone
+        }
         sent => sent,
     }
 }

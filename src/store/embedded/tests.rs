@@ -132,6 +132,22 @@ async fn a_directory_of_another_format_is_refused() {
     assert!(refused.to_string().contains("this build reads format"), "{refused}");
 }
 
+/// The format of before packs: its rows are read, and the builds of then refuse the directory from now on.
+#[tokio::test]
+async fn a_directory_without_packs_is_taken_over() {
+    let dir = directory();
+    let store = open(&dir);
+    store.write([payload(1, 10)].into()).await.expect("it is written");
+    store.db.tables().meta.insert([super::tag::FORMAT], [2]).expect("it is written");
+    drop(store);
+    for _ in 0..2 {
+        let store = open(&dir);
+        assert!(store.payload(Shard(1), place(1)).await.expect("it answers").is_some());
+        let format = store.db.tables().meta.get([super::tag::FORMAT]).expect("it answers");
+        assert_eq!(format.as_deref(), Some([3].as_slice()));
+    }
+}
+
 async fn assert_last(store: &EmbeddedStore) {
     assert_eq!(store.progress(Shard(0)).await.expect("it answers"), Some(progress(1, 199)));
     assert_eq!(store.owner(Shard(0)).await.expect("it answers").epoch, Epoch(50));

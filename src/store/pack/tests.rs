@@ -147,6 +147,33 @@ fn the_cell_of_a_second_takes_so_many_rows_and_that_of_an_instant_any_number() {
 }
 
 #[test]
+fn what_a_task_may_have_without_end_is_not_packed() {
+    let of_attempt = |attempt: u32| {
+        let mut row = started(5_000, 7, u64::from(attempt));
+        let Fact::Started(started) = &mut row.fact else { unreachable!() };
+        started.attempt = attempt;
+        row
+    };
+    let of_end = |seq: u64, outcome: Outcome, failures: u32| {
+        let mut row = ended(5_000, 7, seq, None);
+        let Fact::Ended(ended) = &mut row.fact else { unreachable!() };
+        (ended.outcome, ended.failures) = (outcome, failures);
+        row
+    };
+    let starts: Vec<FactRow> = (1..100).map(of_attempt).collect();
+    let taken = |facts: &[FactRow]| {
+        let packed = pack(&Packer::default(), facts);
+        (0..facts.len()).filter(|index| packed.taken.contains(*index)).count()
+    };
+    assert_eq!(taken(&starts), ATTEMPTS_MAX as usize);
+    let ends = |outcome| (1..100).map(|n| of_end(u64::from(n), outcome, n)).collect::<Vec<_>>();
+    assert_eq!(taken(&ends(Outcome::Retryable)), ATTEMPTS_MAX as usize);
+    assert_eq!(taken(&ends(Outcome::TimedOut)), ATTEMPTS_MAX as usize);
+    let snoozed: Vec<FactRow> = (1..100).map(|n| of_end(n, Outcome::Snoozed, 0)).collect();
+    assert_eq!(taken(&snoozed), 0);
+}
+
+#[test]
 fn a_pack_that_is_cut_or_strange_is_an_error() {
     let packed = pack(&Packer::default(), &[1, 2, 3, 4].map(|n| started(5_000, n, n)));
     let data = &packed.packs[0].data;
