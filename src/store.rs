@@ -133,11 +133,25 @@ impl Instance {
     }
 }
 
+/// Rows that were written in fewer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Packs {
+    /// What was written.
+    pub packs: u64,
+    /// The rows in them.
+    pub rows: u64,
+}
+
 /// The store.
 pub trait Store: Send + Sync + 'static {
     /// Requests made to servers so far, those that a driver repeats by itself counted once; `None` where there are none.
     fn requests(&self) -> Option<u64> {
         None
+    }
+
+    /// Packs made of rows so far.
+    fn packed(&self) -> Packs {
+        Packs::default()
     }
 
     /// The `cluster` row; written with `wanted` when there is none.

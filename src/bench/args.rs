@@ -70,7 +70,8 @@ pub struct Args {
     /// unless said, in `takeover` 60.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     lead: Option<u64>,
-    /// Seconds for which memory must not have fallen by a MiB before it is at rest: before what is measured, and after it.
+    /// Seconds for which memory must not have fallen by a MiB, nor a MiB a second been written, before all is at rest: before what is
+    /// measured, and after it.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(0..=300))]
     rest: u64,
     /// Which queue each task belongs to, and what its payload holds, come of this number.

@@ -11,6 +11,7 @@ mod rows;
 #[cfg(feature = "cassandra")]
 mod servers;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -22,8 +23,7 @@ use tokio::task::JoinSet;
 
 use crate::log::{Answer, Producer, Target, Topic, Written};
 use crate::model::Wall;
-use crate::node::Node;
-use crate::store::Store;
+use crate::store::embedded::EmbeddedStore;
 
 use self::chunk::{Chunk, Chunks};
 use self::rows::Drawn;
@@ -84,17 +84,28 @@ impl Load {
     }
 }
 
-/// The raw program on one site, with all it needs before the time is taken.
+/// The raw program on one site.
 pub(super) struct Program {
-    shared: Arc<Shared>,
+    load: Load,
+    drawn: Arc<Drawn>,
+    place: Place,
     /// The number of the first task that was not written yet: no row is written twice.
     next: AtomicU64,
 }
 
-/// What its tasks share.
+/// Where it writes.
+enum Place {
+    /// Each run in a database of its own, made in this folder and removed after it: what is measured has none of it to compact,
+    /// and no run has that of the one before.
+    Embedded(PathBuf),
+    #[cfg(feature = "cassandra")]
+    Servers { producer: Arc<dyn Producer>, tables: Arc<servers::Tables> },
+}
+
+/// What the tasks of a run share, with all they need before the time is taken.
 struct Shared {
     load: Load,
-    drawn: Drawn,
+    drawn: Arc<Drawn>,
     producer: Arc<dyn Producer>,
     /// For each record that may be sent and not acknowledged.
     sends: Arc<Semaphore>,
@@ -102,66 +113,89 @@ struct Shared {
 }
 
 enum Writer {
-    Embedded(Arc<dyn Store>),
+    Embedded(EmbeddedStore),
     #[cfg(feature = "cassandra")]
-    Servers(Box<servers::Tables>),
+    Servers(Arc<servers::Tables>),
 }
 
-impl Writer {
-    async fn open(site: &Site, node: &Node) -> anyhow::Result<Writer> {
-        if site.dir.is_some() {
-            return Ok(Writer::Embedded(node.store().clone()));
+impl Place {
+    async fn open(site: &Site, producer: &Arc<dyn Producer>) -> anyhow::Result<Place> {
+        if let Some(dir) = &site.dir {
+            return Ok(Place::Embedded(dir.join("raw")));
         }
         #[cfg(feature = "cassandra")]
-        return Ok(Writer::Servers(Box::new(servers::Tables::open(site.config()).await?)));
+        return Ok(Place::Servers {
+            producer: producer.clone(),
+            tables: Arc::new(servers::Tables::open(site.config()).await?),
+        });
         #[cfg(not(feature = "cassandra"))]
-        anyhow::bail!("this binary was built without Cassandra");
+        {
+            let _ = producer;
+            anyhow::bail!("this binary was built without Cassandra");
+        }
     }
 }
 
 impl Program {
     pub(super) async fn open(
         site: &Site,
-        node: &Node,
         producer: &Arc<dyn Producer>,
         load: Load,
     ) -> anyhow::Result<Program> {
-        let shared = Shared {
-            drawn: Drawn::new(&load)?,
-            producer: producer.clone(),
-            sends: Arc::new(Semaphore::new(sends_at_once(load.payload_bytes))),
-            writer: Writer::open(site, node).await?,
-            load,
-        };
-        Ok(Program { shared: Arc::new(shared), next: AtomicU64::new(0) })
+        let (drawn, place) = (Arc::new(Drawn::new(&load)?), Place::open(site, producer).await?);
+        Ok(Program { load, drawn, place, next: AtomicU64::new(0) })
     }
 
     fn ways(&self) -> &'static [Way] {
-        match self.shared.writer {
-            Writer::Embedded(_) => &embedded::WAYS,
+        match self.place {
+            Place::Embedded(_) => &embedded::WAYS,
             #[cfg(feature = "cassandra")]
-            Writer::Servers(_) => &servers::WAYS,
+            Place::Servers { .. } => &servers::WAYS,
         }
+    }
+
+    /// All that a run needs.
+    async fn begin(&self) -> anyhow::Result<Arc<Shared>> {
+        let (producer, writer) = match &self.place {
+            Place::Embedded(dir) => {
+                let (producer, store) = embedded::open(dir, self.load.plan.shards).await?;
+                (producer, Writer::Embedded(store))
+            }
+            #[cfg(feature = "cassandra")]
+            Place::Servers { producer, tables } => (producer.clone(), Writer::Servers(tables.clone())),
+        };
+        let (load, drawn) = (self.load.clone(), self.drawn.clone());
+        let sends = Arc::new(Semaphore::new(sends_at_once(load.payload_bytes)));
+        Ok(Arc::new(Shared { load, drawn, producer, sends, writer }))
+    }
+
+    /// A run has ended.
+    async fn end(&self, shared: Arc<Shared>) -> anyhow::Result<()> {
+        drop(shared);
+        if let Place::Embedded(dir) = &self.place {
+            tokio::fs::remove_dir_all(dir).await.context("the folder of the raw program")?;
+        }
+        Ok(())
     }
 
     /// Writes for a while what is not measured, in each way in turn.
     pub(super) async fn warm_up(&self, time: Duration) -> anyhow::Result<()> {
         let each = time / self.ways().len() as u32;
         for way in self.ways().iter().filter(|_| !time.is_zero()) {
-            self.run(way, self.shared.load.spread_ms, each).await?;
+            self.run(way, self.load.spread_ms, each).await?;
         }
         Ok(())
     }
 
     /// Each way of batching, one after the other.
     pub(super) async fn all_ways(&self) -> anyhow::Result<Vec<Raw>> {
-        self.all_ways_over(self.shared.load.spread_ms).await
+        self.all_ways_over(self.load.spread_ms).await
     }
 
     async fn all_ways_over(&self, spread_ms: u64) -> anyhow::Result<Vec<Raw>> {
         let mut all = Vec::new();
         for way in self.ways() {
-            all.push(self.run(way, spread_ms, self.shared.load.plan.raw).await?);
+            all.push(self.run(way, spread_ms, self.load.plan.raw).await?);
         }
         Ok(all)
     }
@@ -170,26 +204,27 @@ impl Program {
     pub(super) async fn again(&self, of: &[Raw]) -> anyhow::Result<Raw> {
         let best = Raw::best(of).context("a raw program that ran")?;
         let way = self.ways().iter().find(|way| way.name == best.way).context("its way of batching")?;
-        let ran = self.run(way, best.spread_s * 1_000, self.shared.load.plan.raw).await?;
+        let ran = self.run(way, best.spread_s * 1_000, self.load.plan.raw).await?;
         Ok(Raw { is_again: true, ..ran })
     }
 
     /// Tasks in one way for so long.
     async fn run(&self, way: &'static Way, spread_ms: u64, time: Duration) -> anyhow::Result<Raw> {
-        let Shared { load, drawn, .. } = &*self.shared;
+        let (load, shared) = (&self.load, self.begin().await?);
         let together = load.tasks_of_a_request(way.tasks);
         let first = self.next.load(Ordering::Relaxed);
         let most = PAYLOADS_BYTES_MAX / load.payload_bytes;
         let chunks = Arc::new(Chunks::new(first, together, u64::from(load.plan.shards), most, time));
         let (start, mut workers) = (Instant::now(), JoinSet::new());
         for _ in 0..way.at_once {
-            workers.spawn(self.shared.clone().work(chunks.clone(), way, spread_ms));
+            workers.spawn(shared.clone().work(chunks.clone(), way, spread_ms));
         }
-        while let Some(ended) = workers.join_next().await {
-            ended.context("a part of the raw program")??;
-        }
+        let ended = all_of(&mut workers).await;
         let (tasks, seconds) = (chunks.tasks(), start.elapsed().as_secs_f64());
         self.next.store(chunks.end(), Ordering::Relaxed);
+        workers.shutdown().await;
+        self.end(shared).await?;
+        ended?;
         Ok(Raw {
             way: way.name.to_owned(),
             spread_s: spread_ms / 1_000,
@@ -197,7 +232,7 @@ impl Program {
             tasks,
             seconds,
             tasks_per_second: tasks as f64 / seconds,
-            bytes_per_task: drawn.bytes_per_task(),
+            bytes_per_task: self.drawn.bytes_per_task(),
         })
     }
 }
@@ -216,7 +251,7 @@ impl Shared {
                 sent
             });
             match &self.writer {
-                Writer::Embedded(store) => embedded::write(&**store, &self.drawn, &load, chunk).await?,
+                Writer::Embedded(store) => embedded::write(store, &self.drawn, &load, chunk).await?,
                 #[cfg(feature = "cassandra")]
                 Writer::Servers(tables) => tables.write(&self.drawn, &load, chunk, way).await?,
             }
@@ -246,12 +281,20 @@ impl Shared {
     }
 }
 
+/// Until all parts have ended, or one has failed.
+async fn all_of(parts: &mut JoinSet<anyhow::Result<()>>) -> anyhow::Result<()> {
+    while let Some(ended) = parts.join_next().await {
+        ended.context("a part of the raw program")??;
+    }
+    Ok(())
+}
+
 /// The raw program alone: due over an hour, and all in one bucket; the best of each once more.
 pub(super) async fn alone(bench: &Bench<'_>, program: &Program) -> anyhow::Result<Report> {
     program.warm_up(bench.plan.warm).await?;
     let span = bench.begin()?;
     let mut raw = Vec::new();
-    for spread_ms in [program.shared.load.spread_ms, 0] {
+    for spread_ms in [program.load.spread_ms, 0] {
         let ways = program.all_ways_over(spread_ms).await?;
         let again = program.again(&ways).await?;
         raw.extend(ways);

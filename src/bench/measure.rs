@@ -92,7 +92,7 @@ pub(super) fn machine() -> String {
 }
 
 /// How long memory may take to settle after a burst, in seconds.
-const SETTLE_SECONDS: u32 = 60;
+const SETTLE_SECONDS: u32 = 120;
 
 /// Resident memory in MiB, 0 where the kernel does not say.
 pub(super) fn rss_mb() -> f64 {
@@ -112,19 +112,28 @@ pub(super) fn forget_peak() -> anyhow::Result<()> {
     std::fs::write("/proc/self/clear_refs", "5").context("peak memory, by /proc/self/clear_refs")
 }
 
-/// Resident memory in MiB once it has not fallen by a MiB for so long: buffers of a burst are given back by then.
+/// Resident memory in MiB once it has not fallen by a MiB for so long, and no more than a MiB a second was written: buffers of a
+/// burst are given back by then, and an embedded store has compacted it.
 pub(super) async fn settled_rss_mb(rest: Duration) -> f64 {
-    let (mut least, mut still) = (rss_mb(), 0);
+    let (mut least, mut still, mut written) = (rss_mb(), 0, written_mb());
     for _ in 0..SETTLE_SECONDS.max(rest.as_secs() as u32) {
         if still >= rest.as_secs() {
             break;
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let now = rss_mb();
-        still = if now < least - 1.0 { 0 } else { still + 1 };
-        least = least.min(now);
+        let (now, written_now) = (rss_mb(), written_mb());
+        let is_still = now >= least - 1.0 && written_now <= written + 1.0;
+        still = if is_still { still + 1 } else { 0 };
+        (least, written) = (least.min(now), written_now);
     }
     rss_mb()
+}
+
+/// What this process has had written to disks, in MiB.
+fn written_mb() -> f64 {
+    let io = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
+    let bytes = io.lines().find_map(|line| line.strip_prefix("write_bytes: "));
+    bytes.and_then(|bytes| bytes.parse::<f64>().ok()).unwrap_or(0.0) / (1024.0 * 1024.0)
 }
 
 fn status_mb(name: &str) -> f64 {

@@ -37,6 +37,12 @@ pub struct Report {
     /// Tasks per second from the first record sent to the last task done (or stored, in `ingest` and `pending`); in `herd` and
     /// `takeover` from the instant at which all are due to the last call; in `ceiling` of the best raw program.
     pub tasks_per_second: f64,
+    /// In `http`: calls a second of handlers' HTTP client and the sink alone, as many at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_calls_per_second: Option<f64>,
+    /// In `herd`: tasks per second until the last end and the last task event are on record.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub done_per_second: Option<f64>,
     /// Tasks per second stored, where it was measured apart.
     pub persisted_per_second: Option<f64>,
     /// Tasks per second of the raw program in the same run, batched in the best of several ways: the mean of before and after.

@@ -18,6 +18,8 @@ use crate::log::{Message, Producer};
 use crate::model::{BreakerPolicy, HandlerName, limits};
 use crate::node::{Builder, Node};
 
+use crate::store::Packs;
+
 use super::args::{Plan, Scenario};
 use super::ceiling::Program;
 use super::event::{HOLD, SINK};
@@ -65,6 +67,8 @@ pub(super) struct Span {
     sampler: Sampler,
     /// Requests to the store before.
     requests: Option<u64>,
+    /// What it had packed before.
+    packed: Packs,
 }
 
 impl Span {
@@ -157,13 +161,21 @@ impl<'a> Bench<'a> {
         self.node.take()
     }
 
+    /// Calls a second of the HTTP client and the sink with nothing in between.
+    pub(super) async fn client_alone(&self) -> anyhow::Result<f64> {
+        self.bar.set_message("client");
+        let (at_once, payload) = (self.plan.concurrency, self.plan.payload_of(0));
+        self.sink.calls_per_second(at_once, self.plan.raw, &payload).await
+    }
+
     /// What is measured begins here: all that was counted before is forgotten.
     pub(super) fn begin(&self) -> anyhow::Result<Span> {
         self.seen.forget();
         self.rows.forget();
         forget_peak()?;
         let sampler = Sampler::start(self.seen.clone(), self.rows.clone())?;
-        Ok(Span { sampler, requests: self.node().store().requests(), usage: Usage::now() })
+        let store = self.node().store();
+        Ok(Span { sampler, requests: store.requests(), packed: store.packed(), usage: Usage::now() })
     }
 
     /// What is measured ends here: the report is told what its tasks took.
@@ -172,7 +184,8 @@ impl<'a> Bench<'a> {
         let cpu_us_per_task = Some(span.usage.cpu_us() / each);
         let now = self.node().store().requests();
         let requests = now.zip(span.requests).map(|(now, before)| now.saturating_sub(before) as f64 / each);
-        let written_per_task = Written { requests, ..self.rows.per_task(report.tasks) };
+        let written = Written { requests, ..self.rows.per_task(report.tasks) };
+        let written_per_task = written.packed(self.node().store().packed(), span.packed, each);
         let samples = span.sampler.stop();
         let by_part = samples.cpu_seconds().into_iter();
         let cpu_us_per_task_by_part = by_part.map(|(part, seconds)| (part, seconds * 1e6 / each)).collect();

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::{Deserialize, Serialize};
 
 use crate::model::Row;
+use crate::store::Packs;
 use crate::wire::row::{encode_dead_letter, encode_event, encode_fact, encode_late_queue, key_text};
 
 /// Of so many rows one is weighed: to encode every row twice would cost what is measured. A prime, so that it is not always the
@@ -31,7 +32,7 @@ pub(super) struct Rows {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Written {
-    /// Rows of each table.
+    /// Rows of each table: starts and ends that were packed as the packs they are in.
     pub rows: BTreeMap<String, f64>,
     /// Bytes of all of them as they are encoded, without what the store adds: payloads that lie apart counted, of all other rows
     /// one in 17 weighed.
@@ -40,6 +41,19 @@ pub struct Written {
     pub calls: f64,
     /// Requests to the store's servers: writes and all else, of shards without tasks too. `null` embedded, where there are none.
     pub requests: Option<f64>,
+}
+
+impl Written {
+    /// With starts and ends as they were packed; bytes stay those of the rows.
+    pub(super) fn packed(mut self, now: Packs, before: Packs, tasks: f64) -> Written {
+        let packs = now.packs.saturating_sub(before.packs) as f64 / tasks;
+        let rows = now.rows.saturating_sub(before.rows) as f64 / tasks;
+        if packs > 0.0 {
+            self.rows.entry("due".to_owned()).and_modify(|due| *due = (*due - rows).max(0.0));
+            self.rows.insert("due_pack".to_owned(), packs);
+        }
+        self
+    }
 }
 
 impl Rows {

@@ -40,7 +40,7 @@ pub(super) async fn run(plan: &Plan, site: &Site) -> anyhow::Result<Report> {
 async fn measure(bench: &mut Bench<'_>) -> anyhow::Result<Report> {
     let (plan, site) = (bench.plan, bench.site);
     let raw = match plan.ceiling || plan.scenario == Scenario::Ceiling {
-        true => Some(Program::open(site, bench.node(), bench.producer(), load(plan)).await?),
+        true => Some(Program::open(site, bench.producer(), load(plan)).await?),
         false => None,
     };
     bench.warm_up(raw.as_ref()).await?;
@@ -56,6 +56,8 @@ async fn measure(bench: &mut Bench<'_>) -> anyhow::Result<Report> {
         bench.bar.set_message("ceiling");
         late = raw.paced(plan.rate, steady::AHEAD).await?;
     }
+    let is_http = plan.ceiling && plan.scenario == Scenario::Http;
+    let client = if is_http { Some(bench.client_alone().await?) } else { None };
     bench.bar.set_message("rest");
     bench.idle_mb = settled_rss_mb(plan.rest).await;
     let mut report = match plan.scenario {
@@ -82,6 +84,7 @@ async fn measure(bench: &mut Bench<'_>) -> anyhow::Result<Report> {
     if report.rss_mb.is_none() {
         report.at_rest(settled_rss_mb(plan.rest).await, bench.idle_mb);
     }
+    report.client_calls_per_second = client;
     report.order = order(bench)?;
     if let Some(raw) = raw.as_ref().filter(|_| is_late) {
         bench.bar.set_message("ceiling");

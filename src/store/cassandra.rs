@@ -42,7 +42,7 @@ use crate::model::{
     PointerPage, PointerRange, Progress, Release, Row, Segment, Shard, TaskKey, Version, Wall,
 };
 use crate::store::pack::Packer;
-use crate::store::{Answer, Bump, Cluster, Error, Instance, Lookup, Slice, Store, Stretch};
+use crate::store::{Answer, Bump, Cluster, Error, Instance, Lookup, Packs, Slice, Store, Stretch};
 
 use gather::{Gather, SmallWrite};
 use lookup::Newest;
@@ -189,6 +189,10 @@ macro_rules! answer {
 impl Store for Cassandra {
     fn requests(&self) -> Option<u64> {
         Some(self.shared.asked.load(Ordering::Relaxed))
+    }
+
+    fn packed(&self) -> Packs {
+        self.shared.packer.made()
     }
 
     fn cluster(&self, wanted: Cluster) -> Answer<Cluster> {

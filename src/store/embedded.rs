@@ -22,7 +22,7 @@ mod tests;
 use std::sync::Arc;
 
 use super::pack::{self, Packer};
-use super::{Answer, Bump, Cluster, Error, Instance, Lookup, Slice, Store, Stretch};
+use super::{Answer, Bump, Cluster, Error, Instance, Lookup, Packs, Slice, Store, Stretch};
 use crate::model::{
     BatchProgress, DeadLetterRow, Died, EventRow, FactRow, LateQueueRow, Operation, OwnerRow, Place,
     PointerPage, PointerRange, Progress, Release, Row, Segment, Shard, TaskKey, Version, Wall,
@@ -48,13 +48,19 @@ const SMALL_ROW_BYTES: usize = 512;
 #[derive(Clone)]
 pub struct EmbeddedStore {
     db: Database,
-    packer: Arc<Packer>,
+    /// `None`: rows are written as they are.
+    packer: Option<Arc<Packer>>,
 }
 
 impl EmbeddedStore {
     /// The store of an open database.
     pub fn new(db: &Database) -> EmbeddedStore {
-        EmbeddedStore { db: db.clone(), packer: Arc::default() }
+        EmbeddedStore { db: db.clone(), packer: Some(Arc::default()) }
+    }
+
+    /// The same, which packs no rows: for who is compared with it.
+    pub(crate) fn without_packs(db: &Database) -> EmbeddedStore {
+        EmbeddedStore { db: db.clone(), packer: None }
     }
 
     fn change<T: Send + 'static>(
@@ -129,10 +135,10 @@ fn encode(row: &Row) -> Encoded {
     }
 }
 
-fn encode_all(rows: &[Row], packer: &Packer) -> Result<(Vec<Encoded>, usize), Error> {
+fn encode_all(rows: &[Row], packer: Option<&Packer>) -> Result<(Vec<Encoded>, usize), Error> {
     let mut bytes = 0;
     let mut encoded = Vec::with_capacity(rows.len());
-    let packed = packer.pack(rows, |_| ());
+    let packed = packer.map(|packer| packer.pack(rows, |_| ())).unwrap_or_default();
     for pack in packed.packs {
         let row = Encoded {
             table: Table::DuePack,
@@ -160,6 +166,10 @@ fn encode_all(rows: &[Row], packer: &Packer) -> Result<(Vec<Encoded>, usize), Er
 }
 
 impl Store for EmbeddedStore {
+    fn packed(&self) -> Packs {
+        self.packer.as_ref().map(|packer| packer.made()).unwrap_or_default()
+    }
+
     fn cluster(&self, wanted: Cluster) -> Answer<Cluster> {
         self.change(move |batch| batch.cluster(wanted))
     }
@@ -167,7 +177,7 @@ impl Store for EmbeddedStore {
     fn write(&self, rows: Arc<[Row]>) -> Answer<()> {
         let (db, packer) = (self.db.clone(), self.packer.clone());
         Box::pin(async move {
-            let (rows, bytes) = encode_all(&rows, &packer)?;
+            let (rows, bytes) = encode_all(&rows, packer.as_deref())?;
             let put = move |batch: &mut Batch<'_>| {
                 for row in rows {
                     batch.put(row.table, row.key, row.data);

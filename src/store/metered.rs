@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Answer, Bump, Cluster, Instance, Lookup, Slice, Store, Stretch};
+use super::{Answer, Bump, Cluster, Instance, Lookup, Packs, Slice, Store, Stretch};
 use crate::metrics::{Metrics, StoreOp};
 use crate::model::{
     BatchProgress, DeadLetterRow, Died, EventRow, FactRow, LateQueueRow, Operation, OwnerRow, Place,
@@ -46,6 +46,10 @@ impl Metered {
 impl Store for Metered {
     fn requests(&self) -> Option<u64> {
         self.inner.requests()
+    }
+
+    fn packed(&self) -> Packs {
+        self.inner.packed()
     }
 
     fn cluster(&self, wanted: Cluster) -> Answer<Cluster> {

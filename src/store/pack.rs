@@ -22,12 +22,15 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use sha2::{Digest, Sha256};
 
 use crate::model::{Fact, FactRow, Outcome, Place, Row, Shard, Version, Wall};
 use crate::wire::row as codec;
+
+use super::Packs;
 
 /// Rows of a pack, at least.
 const ROWS_MIN: usize = 4;
@@ -118,6 +121,10 @@ impl Indexes {
         self.0.get(index).copied().unwrap_or(false)
     }
 
+    fn count(&self) -> u64 {
+        self.0.iter().filter(|is_in| **is_in).count() as u64
+    }
+
     fn add(&mut self, index: usize) {
         if self.0.len() <= index {
             self.0.resize(index + 1, false);
@@ -129,6 +136,8 @@ impl Indexes {
 /// Packs rows.
 #[derive(Default)]
 pub(super) struct Packer {
+    packs: AtomicU64,
+    rows: AtomicU64,
     /// Rows packed in cells of seconds, so far.
     of_seconds: Mutex<BTreeMap<(Shard, Wall), usize>>,
 }
@@ -174,7 +183,15 @@ impl Packer {
                 packed.take(cell, &rest);
             }
         }
+        self.packs.fetch_add(packed.packs.len() as u64, Ordering::Relaxed);
+        self.rows.fetch_add(packed.taken.count(), Ordering::Relaxed);
         packed
+    }
+
+    /// What was packed so far.
+    pub(super) fn made(&self) -> Packs {
+        let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        Packs { packs: count(&self.packs), rows: count(&self.rows) }
     }
 
     fn has_room(&self, shard: Shard, second: Wall, more: usize) -> bool {

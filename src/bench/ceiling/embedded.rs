@@ -1,13 +1,17 @@
-//! The raw program on the embedded store: its rows through the store's own port.
+//! The raw program on the embedded store: its rows through the store's own port, as they are and not packed.
 
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
+use crate::log::Producer;
+use crate::log::embedded::EmbeddedLog;
 use crate::model::{
     Current, Decision, Ended, Epoch, EventRow, Fact, FactRow, Outcome, Place, QueueName, Row, Shard, Started,
     TaskContent, TaskId, TaskKey, Version, Wall,
 };
-use crate::store::Store;
+use crate::store::Store as _;
+use crate::store::embedded::{Database, EmbeddedStore, Options};
 use anyhow::Context as _;
 
 use super::super::event::mixed;
@@ -38,16 +42,31 @@ pub(super) const WAYS: [Way; 3] = [
 /// Shards that do not exist: nothing reads what is written.
 const SHARD: u32 = 1_000_000;
 
-pub(super) async fn write(store: &dyn Store, drawn: &Drawn, load: &Load, chunk: Chunk) -> anyhow::Result<()> {
+/// A log and a store on a new database in this folder.
+pub(super) async fn open(dir: &Path, shards: u32) -> anyhow::Result<(Arc<dyn Producer>, EmbeddedStore)> {
+    let db = Database::open(&Options::at(dir)).context("the database of the raw program")?;
+    let options = crate::log::embedded::Options::new("raw", shards);
+    let log = EmbeddedLog::open(&db, options).await.context("the log of the raw program")?;
+    Ok((log.producer(), EmbeddedStore::without_packs(&db)))
+}
+
+pub(super) async fn write(
+    store: &EmbeddedStore,
+    drawn: &Drawn,
+    load: &Load,
+    chunk: Chunk,
+) -> anyhow::Result<()> {
     let shard = Shard(SHARD + chunk.shard);
-    let row = |task| rows_of(task, load, drawn.of(task).content.clone(), shard, "raw-");
-    let rows: anyhow::Result<Vec<[Row; 4]>> = chunk.tasks().map(row).collect();
-    store.write(rows?.concat().into()).await.context("rows of the raw program")
+    let mut rows = Vec::with_capacity(4 * chunk.count as usize);
+    for task in chunk.tasks() {
+        rows.extend(rows_of(task, load, drawn.of(task).content.clone(), shard, "raw-")?);
+    }
+    store.write(rows.into()).await.context("rows of the raw program")
 }
 
 /// Of these tasks, in whatever shards, the rows of one step.
 pub(super) async fn write_step(
-    store: &dyn Store,
+    store: &EmbeddedStore,
     drawn: &Drawn,
     load: &Load,
     tasks: Range<u64>,

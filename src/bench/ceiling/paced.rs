@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use super::super::measure::Times;
 use super::super::report::RawLateness;
-use super::{Program, Shared, Writer, embedded};
+use super::{Program, Shared, Writer, all_of, embedded};
 
 /// How often it writes what there is: the shorter, the sooner, and the more requests.
 const EVERY_MS: [u64; 3] = [1, 5, 20];
@@ -55,13 +55,31 @@ impl Program {
     }
 
     async fn at_pace(&self, every_ms: u64, rate: u64, ahead: Duration) -> anyhow::Result<RawLateness> {
+        let shared = self.begin().await?;
+        let (mut under_way, late) = (JoinSet::new(), Arc::<Mutex<Times>>::default());
+        let ran = self.pace(&shared, (every_ms, rate, ahead), &mut under_way, &late).await;
+        under_way.shutdown().await;
+        self.end(shared).await?;
+        let tasks = ran?;
+        let lateness_ms = late.lock().unwrap_or_else(PoisonError::into_inner).percentiles();
+        Ok(RawLateness { every_ms, is_again: false, tasks, lateness_ms })
+    }
+
+    /// Says how many tasks there were.
+    async fn pace(
+        &self,
+        shared: &Arc<Shared>,
+        (every_ms, rate, ahead): (u64, u64, Duration),
+        under_way: &mut JoinSet<anyhow::Result<()>>,
+        late: &Arc<Mutex<Times>>,
+    ) -> anyhow::Result<u64> {
         let first = self.next.load(Ordering::Relaxed);
-        let time = self.shared.load.plan.raw;
+        let time = self.load.plan.raw;
         let tasks = (time.as_secs_f64() * rate as f64).ceil().max(1.0) as u64;
         // Others come while the last ones are due, as they do beside the first.
         let all = ((time + ahead).as_secs_f64() * rate as f64).ceil().max(1.0) as u64;
-        let late: Arc<Mutex<Times>> = Arc::default();
-        let (mut come, mut due, mut under_way) = (0, 0, JoinSet::new());
+        self.next.store(first + all, Ordering::Relaxed);
+        let (mut come, mut due) = (0, 0);
         let mut ticks = tokio::time::interval(Duration::from_millis(every_ms));
         let start = Instant::now();
         while due < tasks {
@@ -71,25 +89,21 @@ impl Program {
             let due_now = elapsed.checked_sub(ahead).map_or(0, |elapsed| by(elapsed, rate)).min(tasks);
             let (coming, starting) = (first + come..first + come_now, first + due..first + due_now);
             if !coming.is_empty() {
-                under_way.spawn(self.shared.clone().come(coming));
+                under_way.spawn(shared.clone().come(coming));
             }
             if !starting.is_empty() {
                 let due_at = (due..due_now)
                     .map(|task| start + ahead + Duration::from_secs_f64(task as f64 / rate as f64));
                 let times = due_at.collect();
-                under_way.spawn(self.shared.clone().run_due(starting, times, late.clone()));
+                under_way.spawn(shared.clone().run_due(starting, times, late.clone()));
             }
             (come, due) = (come_now, due_now);
             while let Some(ended) = under_way.try_join_next() {
                 ended.context("a part of the raw program")??;
             }
         }
-        while let Some(ended) = under_way.join_next().await {
-            ended.context("a part of the raw program")??;
-        }
-        self.next.store(first + all, Ordering::Relaxed);
-        let lateness_ms = late.lock().unwrap_or_else(PoisonError::into_inner).percentiles();
-        Ok(RawLateness { every_ms, is_again: false, tasks, lateness_ms })
+        all_of(under_way).await?;
+        Ok(tasks)
     }
 }
 
@@ -123,7 +137,7 @@ impl Shared {
     async fn write(&self, tasks: Range<u64>, step: Step) -> anyhow::Result<()> {
         match &self.writer {
             Writer::Embedded(store) => {
-                embedded::write_step(&**store, &self.drawn, &self.load, tasks, step).await
+                embedded::write_step(store, &self.drawn, &self.load, tasks, step).await
             }
             #[cfg(feature = "cassandra")]
             Writer::Servers(tables) => tables.write_step(&self.drawn, &self.load, tasks, step).await,

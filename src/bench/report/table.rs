@@ -24,6 +24,8 @@ impl Report {
         add("handlers", (self.handlers > 1).then(|| self.handlers.to_string()));
         add("open attempts", self.open_attempts.map(|open| open.to_string()));
         add("behind a head", self.tasks_behind.map(|tasks| tasks.to_string()));
+        add("client alone/s", self.client_calls_per_second.map(number));
+        add("done/s", self.done_per_second.map(number));
         add("persisted/s", self.persisted_per_second.map(number));
         add("raw ceiling/s", self.ceiling_tasks_per_second.map(number));
         add("ratio", self.ratio_to_ceiling.map(|ratio| format!("{ratio:.3}")));

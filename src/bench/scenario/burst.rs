@@ -33,7 +33,7 @@ pub(super) async fn ingest(bench: &Bench<'_>) -> anyhow::Result<Report> {
     Ok(bench.end(span, Report { tasks, tasks_per_second, persisted_per_second, ..Report::default() }))
 }
 
-/// All stored before the instant at which all are due; from then to the last call.
+/// All stored before the instant at which all are due; from then to the last call, and until all is on record.
 pub(super) async fn herd(bench: &Bench<'_>) -> anyhow::Result<Report> {
     let (tasks, lead, span) = (bench.plan.tasks, bench.plan.lead, bench.begin()?);
     let (numbers, due) = (bench.numbers(tasks), wall_ms() + lead.as_millis() as i64);
@@ -53,9 +53,14 @@ pub(super) async fn herd(bench: &Bench<'_>) -> anyhow::Result<Report> {
     bench.until_called("run", tasks).await?;
     let drained = (bench.seen.last_us() - due * 1_000).max(1) as f64 / 1e6;
     bench.until_empty().await?;
-    let tasks_per_second = tasks as f64 / drained;
-    let report =
-        Report { tasks, tasks_per_second, persisted_per_second: Some(persisted), ..Report::default() };
+    let done = (wall_us() - due * 1_000).max(1) as f64 / 1e6;
+    let report = Report {
+        tasks,
+        tasks_per_second: tasks as f64 / drained,
+        done_per_second: Some(tasks as f64 / done),
+        persisted_per_second: Some(persisted),
+        ..Report::default()
+    };
     Ok(bench.end(span, report).late(&bench.seen.take_late()))
 }
 

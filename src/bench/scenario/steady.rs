@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
+use tokio::task::JoinSet;
 
 use super::super::event::held;
 use super::super::measure::settled_rss_mb;
@@ -13,19 +14,23 @@ use super::super::seen::wall_ms;
 /// How far ahead the tasks of a steady load are due.
 pub(super) const AHEAD: Duration = Duration::from_secs(2);
 
-/// One task every so often.
+/// One task every so often, due when its turn is, as those of the raw program are: who sends it may be held up meanwhile.
 pub(super) async fn steady(bench: &Bench<'_>) -> anyhow::Result<Report> {
     let tasks = bench.plan.rate * bench.plan.seconds;
     bench.bar.set_message("steady");
     let mut ticks = tokio::time::interval(Duration::from_micros(1_000_000 / bench.plan.rate));
-    let (span, mut sends) = (bench.begin()?, Vec::new());
-    for task in bench.numbers(tasks) {
+    let (span, mut sends) = (bench.begin()?, JoinSet::new());
+    let from = wall_ms() + AHEAD.as_millis() as i64;
+    for (number, task) in bench.numbers(tasks).enumerate() {
         ticks.tick().await;
-        let message = bench.plan.message(task, wall_ms() + AHEAD.as_millis() as i64);
-        sends.push(tokio::spawn(bench.producer().produce(message)));
+        let due = from + (number as u64 * 1_000 / bench.plan.rate) as i64;
+        sends.spawn(bench.producer().produce(bench.plan.message(task, due)));
+        while let Some(sent) = sends.try_join_next() {
+            sent?.context("a record")?;
+        }
     }
-    for sent in sends {
-        sent.await?.context("a record")?;
+    while let Some(sent) = sends.join_next().await {
+        sent?.context("a record")?;
     }
     bench.until_called("run", tasks).await?;
     let tasks_per_second = tasks as f64 / span.seconds();

@@ -31,9 +31,9 @@ const JOURNAL_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// One memtable of a table, in bytes.
 pub(super) const MEMTABLE_BYTES: u64 = 8 * 1024 * 1024;
 /// The same while older ones wait for their flush.
-pub(super) const MEMTABLE_BYTES_MAX: u64 = 32 * 1024 * 1024;
+pub(super) const MEMTABLE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// Where fjall would rotate it by itself: never reached, as the writer does it before.
-const MEMTABLE_BYTES_FJALL: u64 = 2 * MEMTABLE_BYTES_MAX;
+const MEMTABLE_BYTES_FJALL: u64 = 4 * MEMTABLE_BYTES_MAX;
 /// What compaction writes in one file, in bytes: its fsync is what the journal's waits for (100 ms for fjall's 64 MiB).
 const TABLE_BYTES: u64 = 8 * 1024 * 1024;
 /// Flushed memtables of a table that are compacted together: more are written less often, and each is one more to look into.
