@@ -17,7 +17,6 @@ use crate::engine::ShardView;
 use crate::log::{Message, Producer};
 use crate::model::{BreakerPolicy, HandlerName, limits};
 use crate::node::{Builder, Node};
-
 use crate::store::Packs;
 
 use super::args::{Plan, Scenario};

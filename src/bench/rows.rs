@@ -34,6 +34,8 @@ pub(super) struct Rows {
 pub struct Written {
     /// Rows of each table: starts and ends that were packed as the packs they are in.
     pub rows: BTreeMap<String, f64>,
+    /// Starts and ends that lie in packs.
+    pub packed: f64,
     /// Bytes of all of them as they are encoded, without what the store adds: payloads that lie apart counted, of all other rows
     /// one in 17 weighed.
     pub bytes: f64,
@@ -52,6 +54,7 @@ impl Written {
             self.rows.entry("due".to_owned()).and_modify(|due| *due = (*due - rows).max(0.0));
             self.rows.insert("due_pack".to_owned(), packs);
         }
+        self.packed = rows;
         self
     }
 }
@@ -92,6 +95,7 @@ impl Rows {
             rows: by_table.map(|(table, rows)| ((*table).to_owned(), count(rows) / tasks)).collect(),
             bytes: (count(&self.all) * each + count(&self.payload_bytes)) / tasks,
             calls: count(&self.calls) / tasks,
+            packed: 0.0,
             requests: None,
         }
     }
