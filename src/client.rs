@@ -142,7 +142,7 @@ impl Client {
 /// The rules of intake; the handler named is taken for known.
 fn rules(handler: &str) -> Rules {
     let names = BTreeSet::from([handler.to_owned()]);
-    let handlers = Arc::new(Handlers { names, loopback_urls: true });
+    let handlers = Arc::new(Handlers { names, loopback_urls: true, ..Handlers::default() });
     Rules { payload_bytes_max: PAYLOAD_BYTES_MAX, handlers, signing_key: [0; 32] }
 }
 

@@ -21,6 +21,7 @@ mod keys;
 mod kind;
 mod load;
 mod otlp;
+mod queue;
 mod section;
 mod show;
 #[cfg(test)]
@@ -43,7 +44,7 @@ pub use show::Entry;
 
 use crate::dispatch::log_line;
 use crate::dispatch::registry::{Kind, Policy, Route};
-use crate::model::{CollectionLimits, HandlerName};
+use crate::model::{CollectionLimits, HandlerName, HeadPolicy};
 
 /// Most handlers, and most collections.
 pub const TABLES_MAX: usize = 1_000;
@@ -79,6 +80,8 @@ pub struct Config {
     pub handlers: Vec<Route>,
     /// What collections are limited to.
     pub collections: CollectionLimits,
+    /// What tasks of a queue do to it when they fail or die, by the queue's name.
+    pub queues: BTreeMap<String, HeadPolicy>,
     /// Set when everything is kept embedded, without servers.
     pub embedded: Option<Embedded>,
     /// The rules of `dueline dev`, for one's own machine: loopback URLs are handlers, nobody is asked for a token.
@@ -152,6 +155,8 @@ pub struct Topics {
     pub prefix: String,
     /// Partitions of the schedule topic = shards.
     pub partitions: u32,
+    /// Partitions of the events topic.
+    pub event_partitions: u32,
     /// Replicas.
     pub replication_factor: u32,
     /// Replicas that must have a record before it counts.

@@ -36,8 +36,8 @@ pub use row::{
     Started,
 };
 pub use task::{
-    CloseReason, Misfire, OnConflict, OnDead, OnFailure, OpenAttempts, Outcome, Payload, RetryPolicy,
-    TaskContent, TaskState,
+    CloseReason, HeadPolicies, HeadPolicy, Misfire, OnConflict, OnDead, OnFailure, OpenAttempts, Outcome,
+    Payload, RetryPolicy, TaskContent, TaskState,
 };
 pub use task_event::{Cause, TaskEvent, TaskEventKind};
 pub use time::{Boot, Now, Wall};

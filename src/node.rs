@@ -38,7 +38,7 @@ use crate::dispatch::registry::{self, Kind, Resources, Route};
 use crate::dispatch::{Dispatch, Policy, Registry};
 use crate::log::{self, Consumer, Producer};
 use crate::metrics::{self, Metrics};
-use crate::model::{HandlerName, NameError, limits};
+use crate::model::{HandlerName, HeadPolicies, NameError, limits};
 use crate::runtime::{self, Parts, Service};
 use crate::store::metered::{Metered, RowsSeen};
 use crate::store::{self, Cluster, Store};
@@ -256,6 +256,12 @@ impl Builder {
             handlers: Arc::new(Handlers {
                 names: registry.handlers().map(|(name, _, _)| name.to_string()).collect(),
                 loopback_urls: self.config.loopback_urls().is_some(),
+                heads: HeadPolicies {
+                    of_queues: self.config.queues.clone(),
+                    of_handlers: (registry.handlers())
+                        .map(|(name, _, policy)| (name.to_string(), policy.head))
+                        .collect(),
+                },
             }),
             signing_key: cluster.signing_key,
         };

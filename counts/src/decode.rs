@@ -23,7 +23,7 @@ fn counted_decode(record: &Record, rules: &Rules) -> Result<Decoded, Rejection> 
 /// # Errors
 /// One is not read as what it says.
 pub(super) fn run(records: u64) -> anyhow::Result<Duration> {
-    let handlers = Handlers { names: BTreeSet::from(["notify".to_owned()]), loopback_urls: false };
+    let handlers = Handlers { names: BTreeSet::from(["notify".to_owned()]), ..Handlers::default() };
     let rules = Rules { payload_bytes_max: 262_144, handlers: Arc::new(handlers), signing_key: [0; 32] };
     let mut took = Duration::ZERO;
     for number in 0..records {

@@ -81,6 +81,9 @@ pub struct Report {
     /// A stop and a start on what was stored, in `pending`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restart: Option<Restart>,
+    /// A gate under a steady load, in `gate`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gate: Option<GateEffect>,
     /// Changes of owners, in `takeover`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub takeover: Option<Takeover>,
@@ -208,6 +211,19 @@ pub struct Restart {
     pub running_ms: f64,
     /// From the start until a task that became due meanwhile is called.
     pub first_run_ms: f64,
+}
+
+/// A gate on everything, asked for at one node under a steady load: the longest of some rounds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GateEffect {
+    /// Nodes that run tasks.
+    pub nodes: usize,
+    /// How often it was set and cleared.
+    pub rounds: usize,
+    /// From the question until it was on record, in milliseconds.
+    pub answered_ms: f64,
+    /// From the question until the last call of any node, in milliseconds.
+    pub closed_ms: f64,
 }
 
 /// From a change until every shard runs again, in milliseconds.

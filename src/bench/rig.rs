@@ -217,10 +217,12 @@ impl<'a> Bench<'a> {
 
     /// Runs what is not measured: servers that just started compile what they run.
     pub(super) async fn warm_up(&self, raw: Option<&Program>) -> anyhow::Result<()> {
-        use Scenario::{Blocked, Ceiling, Herd, List, LongRunning, Redrive, Steady, Takeover};
+        use Scenario::{Blocked, Ceiling, Gate, Herd, List, LongRunning, Redrive, Steady, Takeover};
         match self.plan.scenario {
             Ceiling | List | Takeover => {}
-            Steady | Blocked | LongRunning | Herd | Redrive => self.warm_tasks(self.plan.warm_up).await?,
+            Steady | Blocked | Gate | LongRunning | Herd | Redrive => {
+                self.warm_tasks(self.plan.warm_up).await?
+            }
             _ => {
                 if let Some(raw) = raw {
                     self.bar.set_message("warm up");

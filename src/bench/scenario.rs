@@ -2,6 +2,7 @@
 
 mod blocked;
 mod burst;
+mod gate;
 mod list;
 mod pending;
 mod steady;
@@ -74,6 +75,7 @@ async fn measure(bench: &mut Bench<'_>) -> anyhow::Result<Report> {
         Scenario::LongRunning => steady::long_running(bench).await?,
         Scenario::Blocked => blocked::blocked(bench).await?,
         Scenario::Pending => pending::pending(bench).await?,
+        Scenario::Gate => gate::gate(bench).await?,
         Scenario::Takeover => takeover::takeover(bench).await?,
         Scenario::List => list::list(bench, load(plan)).await?,
         Scenario::Ceiling => {

@@ -59,7 +59,7 @@ struct Line {
 }
 
 /// Arguments of each scenario, and those of a quick suite.
-const ENTRIES: [(Scenario, &str, &str); 16] = [
+const ENTRIES: [(Scenario, &str, &str); 17] = [
     (Scenario::Ceiling, "--tasks 200000", "--tasks 2000"),
     (Scenario::Pipeline, "--tasks 200000 --concurrency 4096", "--tasks 2000"),
     (Scenario::Ingest, "--tasks 200000", "--tasks 2000"),
@@ -68,6 +68,7 @@ const ENTRIES: [(Scenario, &str, &str); 16] = [
     (Scenario::Pending, "--tasks 100000,1000000,10000000", "--tasks 500,2000 --rate 100 --seconds 1"),
     (Scenario::Queues, "--queues 10,10000,1000000 --tasks 1000000", "--queues 10,1000 --tasks 2000"),
     (Scenario::Blocked, "--tasks 1000000 --seconds 60", "--tasks 2000 --rate 100 --seconds 1 --warm-up 500"),
+    (Scenario::Gate, "--seconds 60", "--rate 200 --seconds 8 --warm-up 500"),
     (Scenario::Takeover, "--tasks 10000,300000 --lead 120", "--tasks 500 --lead 60"),
     (Scenario::Payload, "--payload 100,1024,16384,262144 --tasks 20000", "--payload 100,16384 --tasks 200"),
     (Scenario::Forward, "--tasks 200000 --concurrency 4096", "--tasks 2000"),

@@ -79,7 +79,7 @@ pub(super) struct Tasks {
     /// Only of this collection.
     #[arg(long)]
     collection: Option<String>,
-    /// Everything in the time given, without a filter.
+    /// Those of every queue, handler and collection in the time given.
     #[arg(long, conflicts_with_all = ["queue", "handler", "collection"])]
     all: bool,
     /// Only those that may start from this time on, RFC 3339; a day ago when not given.

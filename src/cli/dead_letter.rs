@@ -71,8 +71,8 @@ pub(super) struct Redrive {
     id: Option<String>,
     #[command(flatten)]
     filter: Filter,
-    /// Everything that is dead, without a filter.
-    #[arg(long, conflicts_with_all = ["queue", "handler", "collection", "died"])]
+    /// Those of every queue, handler and collection.
+    #[arg(long, conflicts_with_all = ["queue", "handler", "collection"])]
     all: bool,
     /// Another payload, JSON: of one task.
     #[arg(long, requires = "id")]
@@ -96,8 +96,8 @@ pub(super) struct Purge {
     id: Option<String>,
     #[command(flatten)]
     filter: Filter,
-    /// Everything that is dead, without a filter.
-    #[arg(long, conflicts_with_all = ["queue", "handler", "collection", "died"])]
+    /// Those of every queue, handler and collection.
+    #[arg(long, conflicts_with_all = ["queue", "handler", "collection"])]
     all: bool,
     #[command(flatten)]
     how: How,
@@ -148,8 +148,9 @@ impl Filter {
         all: bool,
     ) -> anyhow::Result<Value> {
         let Filter { handler, collection, died, from, to } = self.clone();
-        if queue.is_none() && handler.is_none() && collection.is_none() && died.is_none() && !all {
-            let text = "say which: QUEUE ID, QUEUE, --handler, --collection or --died; or --all for every dead letter";
+        if queue.is_none() && handler.is_none() && collection.is_none() && !all {
+            let text =
+                "say which: QUEUE ID, QUEUE, --handler or --collection; or --all for those of every queue";
             return Err(Exit::Usage.with(text));
         }
         let mut body = json!({ "verb": verb, "all": all });

@@ -9,7 +9,7 @@ use super::kind::Value;
 use super::section::{Origin, Section};
 use super::{
     Cassandra, Config, Hidden, Http, Instance, Kafka, Limits, Log, LogFormat, Problem, Properties, Protocol,
-    Retention, SECRET_FILE_BYTES_MAX, Tls, Topics, access, collection, handler, otlp,
+    Retention, SECRET_FILE_BYTES_MAX, Tls, Topics, access, collection, handler, otlp, queue,
 };
 
 /// Builds the configuration, first filling in what is worked out at start. Everything that is wrong between the values goes to the problems.
@@ -53,6 +53,7 @@ pub(super) fn config(main: &mut Section, tables: &Tables, problems: &mut Vec<Pro
         otlp: otlp::otlp(main, problems),
         handlers: handler::routes(&tables.handlers, &main.text("topics.prefix"), problems),
         collections: collection::limits(&tables.collections, problems),
+        queues: queue::policies(&tables.queues, problems),
         embedded: None,
         is_dev: false,
     };
@@ -176,6 +177,7 @@ fn topics(main: &Section, problems: &mut Vec<Problem>) -> Topics {
     let topics = Topics {
         prefix: main.text("topics.prefix"),
         partitions: count(main, "topics.partitions"),
+        event_partitions: count(main, "topics.event_partitions"),
         replication_factor: count(main, "topics.replication_factor"),
         min_insync_replicas: count(main, "topics.min_insync_replicas"),
         task_events: main.bool("topics.task_events"),

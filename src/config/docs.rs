@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::access::TOKENS_MAX;
 use super::keys::{
-    COLLECTION_KEYS, HANDLER_KEYS, KEYS, Key, OTHER_VARIABLES, Otherwise, TOKEN_KEYS, variable,
+    COLLECTION_KEYS, HANDLER_KEYS, KEYS, Key, OTHER_VARIABLES, Otherwise, QUEUE_KEYS, TOKEN_KEYS, variable,
 };
 
 const BEGINNING: &str = "# Configuration
@@ -49,6 +49,11 @@ pub fn reference() -> String {
     );
     text.push_str("| key | type | default | meaning |\n|---|---|---|---|\n");
     COLLECTION_KEYS.iter().for_each(|key| row(&mut text, key, ""));
+    text.push_str(
+        "\n## `[[queue]]`\n\nOne table for each queue whose tasks do something else to it than those of other queues; names all different.\n\n",
+    );
+    text.push_str("| key | type | default | meaning |\n|---|---|---|---|\n");
+    QUEUE_KEYS.iter().for_each(|key| row(&mut text, key, ""));
     let _ = writeln!(
         text,
         "\n## `[[http.token]]`\n\nOne table for each token of the HTTP interface, at most {TOKENS_MAX}.\n"

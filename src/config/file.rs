@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
 
-use super::keys::{COLLECTION_KEYS, HANDLER_KEYS, KEYS, Key, TOKEN_KEYS};
+use super::keys::{COLLECTION_KEYS, HANDLER_KEYS, KEYS, Key, QUEUE_KEYS, TOKEN_KEYS};
 use super::kind::Raw;
 use super::section::{Origin, Section};
 use super::{Problem, TABLES_MAX, did_you_mean};
@@ -17,6 +17,7 @@ pub(super) const FILE_BYTES_MAX: usize = 4 << 20;
 pub(super) struct Tables {
     pub(super) handlers: Vec<Section>,
     pub(super) collections: Vec<Section>,
+    pub(super) queues: Vec<Section>,
     pub(super) tokens: Vec<Section>,
 }
 
@@ -42,6 +43,8 @@ pub(super) fn read(path: &str, text: &str, main: &mut Section, problems: &mut Ve
         } else if name.get_ref() == "collection" {
             let (value, span) = (value.get_ref(), value.span());
             tables.collections = reader.tables("collection", COLLECTION_KEYS, value, span, problems);
+        } else if name.get_ref() == "queue" {
+            tables.queues = reader.tables("queue", QUEUE_KEYS, value.get_ref(), value.span(), problems);
         } else if let ("http", Some(table)) = (&**name.get_ref(), value.get_ref().as_table()) {
             for (name, value) in table {
                 let (span, value) = (value.span(), value.get_ref());
@@ -150,7 +153,7 @@ impl Reader<'_> {
         let part = |key: &Key| key.path.splitn(depth + 2, '.').take(depth + 1).collect::<Vec<_>>().join(".");
         let siblings = keys.iter().filter(|key| key.path.starts_with(prefix)).map(part);
         let is_main = std::ptr::eq(keys, KEYS);
-        let tables = ["handler", "collection", "http.token"].into_iter().filter(|_| is_main);
+        let tables = ["handler", "collection", "queue", "http.token"].into_iter().filter(|_| is_main);
         let tables = tables.filter(|table| table.starts_with(prefix)).map(str::to_owned);
         let known: Vec<String> =
             siblings.chain(tables).chain(keys.iter().map(|key| key.path.to_owned())).collect();

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::Problem;
 use super::build::read_secret;
+use super::queue::head;
 use super::section::Section;
 use crate::dispatch::http::{self, StatusRange, StatusRules, parse_url};
 use crate::dispatch::log_line;
@@ -115,6 +116,7 @@ fn policy(section: &Section) -> Result<Policy, Problem> {
         catch_up: rate(section, "catch_up").map_err(|text| problem(section, "catch_up", text))?,
         intake: rate(section, "intake").map_err(|text| problem(section, "intake", text))?,
         open_attempts,
+        head: head(section),
     })
 }
 

@@ -107,6 +107,12 @@ pub(super) static KEYS: &[Key] = &[
         Text("64"),
         "Shards: partitions of the schedule topic; fixed when the installation is made",
     ),
+    key(
+        "topics.event_partitions",
+        Integer { min: 1, max: 10_000 },
+        Text("16"),
+        "Partitions of the events topic, in which a queue's events are in order: more for more consumers, at the cost of more and smaller requests",
+    ),
     key("topics.replication_factor", Integer { min: 1, max: 15 }, Text("3"), "Replicas of each topic"),
     key(
         "topics.min_insync_replicas",
@@ -371,6 +377,40 @@ pub(super) static HANDLER_KEYS: &[Key] = &[
         Text("10s"),
         "How long it is left alone; then one call at a time until one does not fail",
     ),
+    key(
+        "on_failure",
+        Choice(ON_FAILURE),
+        Unset,
+        "What its tasks that fail do to their queue until their next try, where neither task nor `[[queue]]` says: `block` (unless set) or `park`. It is part of a task from when its event is taken in",
+    ),
+    key(
+        "on_dead",
+        Choice(ON_DEAD),
+        Unset,
+        "The same of tasks that are dead: `continue` (unless set) or `stop`",
+    ),
+];
+
+/// What a failed task does to its queue, in words.
+const ON_FAILURE: &[&str] = &["block", "park"];
+/// What a dead one does.
+const ON_DEAD: &[&str] = &["continue", "stop"];
+
+/// The keys of a `[[queue]]` table.
+pub(super) static QUEUE_KEYS: &[Key] = &[
+    key("name", Line, Unset, "The queue as tasks name it; needed"),
+    key(
+        "on_failure",
+        Choice(ON_FAILURE),
+        Unset,
+        "What its tasks that fail do to it until their next try, where the task does not say: `block` or `park`; as the handler says unless set",
+    ),
+    key(
+        "on_dead",
+        Choice(ON_DEAD),
+        Unset,
+        "What its tasks that are dead do to it, where the task does not say: `continue` or `stop`; as the handler says unless set",
+    ),
 ];
 
 /// The keys of a `[[collection]]` table.
@@ -464,13 +504,13 @@ fn shouted(text: &str) -> String {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{COLLECTION_KEYS, HANDLER_KEYS, KEYS, TOKEN_KEYS, variable};
+    use super::{COLLECTION_KEYS, HANDLER_KEYS, KEYS, QUEUE_KEYS, TOKEN_KEYS, variable};
 
     #[test]
     fn no_two_keys_share_a_path_or_a_variable() {
         let variables: BTreeSet<String> = KEYS.iter().map(variable).collect();
         assert_eq!(variables.len(), KEYS.len());
-        for keys in [KEYS, HANDLER_KEYS, COLLECTION_KEYS, TOKEN_KEYS] {
+        for keys in [KEYS, HANDLER_KEYS, COLLECTION_KEYS, QUEUE_KEYS, TOKEN_KEYS] {
             let paths: BTreeSet<&str> = keys.iter().map(|key| key.path).collect();
             assert_eq!(paths.len(), keys.len());
         }

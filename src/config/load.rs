@@ -121,7 +121,7 @@ impl Layers {
         let config = build::config(&mut main, &tables, &mut of_rules);
         let is_told = |rule: &Problem| {
             let of_table = |key: &str| {
-                ["handler.", "collection.", "http.token."]
+                ["handler.", "collection.", "queue.", "http.token."]
                     .iter()
                     .fold(key, |key, table| key.trim_start_matches(table))
                     .to_owned()

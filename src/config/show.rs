@@ -31,6 +31,10 @@ impl Loaded {
             text.push_str("\n[[collection]]\n");
             section(&mut text, collection, "collection.");
         }
+        for queue in &self.tables.queues {
+            text.push_str("\n[[queue]]\n");
+            section(&mut text, queue, "queue.");
+        }
         for token in &self.tables.tokens {
             text.push_str("\n[[http.token]]\n");
             section(&mut text, token, "http.token.");
@@ -44,7 +48,8 @@ impl Loaded {
         let handlers = self.tables.handlers.iter().map(|section| ("handler", section));
         let collections = self.tables.collections.iter().map(|section| ("collection", section));
         let tokens = self.tables.tokens.iter().map(|section| ("http.token", section));
-        let sections = handlers.chain(collections).chain(tokens);
+        let queues = self.tables.queues.iter().map(|section| ("queue", section));
+        let sections = handlers.chain(collections).chain(queues).chain(tokens);
         let sections =
             sections.map(|(table, section)| (section, format!("{table}.{}.", section.text("name"))));
         for (section, prefix) in [(&self.main, String::new())].into_iter().chain(sections) {

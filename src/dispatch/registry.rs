@@ -14,7 +14,9 @@ use super::log_line::{self, LogLine};
 use super::topic::{self, ToTopic};
 use super::{Call, Dispatch, Ending};
 use crate::log::Producer;
-use crate::model::{BreakerPolicy, HandlerName, OpenAttempts, Outcome, Rate, Reserve, RetryPolicy, limits};
+use crate::model::{
+    BreakerPolicy, HandlerName, HeadPolicy, OpenAttempts, Outcome, Rate, Reserve, RetryPolicy, limits,
+};
 
 /// What the tasks of a handler get when they do not say otherwise.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,6 +39,8 @@ pub struct Policy {
     pub intake: Option<Rate>,
     /// What follows an attempt whose end nobody knows.
     pub open_attempts: OpenAttempts,
+    /// What a task that fails or dies does to its queue, where neither task nor queue says.
+    pub head: HeadPolicy,
 }
 
 impl Default for Policy {
@@ -51,6 +55,7 @@ impl Default for Policy {
             catch_up: None,
             intake: None,
             open_attempts: OpenAttempts::default(),
+            head: HeadPolicy::default(),
         }
     }
 }

@@ -188,12 +188,7 @@ impl Folded {
             if let Some((_, mark)) = stopped {
                 return Next::Finished(state_of(mark));
             }
-            return Next::Finished(self.closed_as(match reason {
-                CloseReason::Expired => TaskState::Expired,
-                CloseReason::Skipped => TaskState::Skipped,
-                CloseReason::Dropped => TaskState::Dropped,
-                CloseReason::Exhausted | CloseReason::Fatal | CloseReason::Interrupted => TaskState::Dead,
-            }));
+            return Next::Finished(self.closed_as(reason.state()));
         }
         match (&self.started, &self.ended, self.mark) {
             (Some(started), None, _) => Next::Open(started.clone()),

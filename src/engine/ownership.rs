@@ -242,6 +242,14 @@ impl Ownership {
         self.valid_until
     }
 
+    /// Until when the lease of the owner before is waited for.
+    pub(super) fn waits_until(&self) -> Option<Boot> {
+        match self.phase {
+            Phase::Waiting { until } => Some(until),
+            _ => None,
+        }
+    }
+
     pub(super) fn phase_word(&self) -> &'static str {
         match self.phase {
             Phase::Idle => "idle",

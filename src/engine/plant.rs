@@ -126,6 +126,7 @@ mod switch {
         RateNotShared "each instance takes the whole rate of a handler for itself",
         CollectionNotCounted "slots of a collection are not counted",
         ReserveForgotten "slots kept for high priorities are given to any",
+        QuotaSavedUp "what a quota did not use is saved up without bound",
         CatchUpUnbounded "late tasks begin as fast as they can",
         ProbeAwaitedForEver "a slot that was let through an open breaker and came back unused is waited for",
     }

@@ -164,8 +164,8 @@ pub struct Whose {
 /// Why a task is not running, from the outermost reason to the innermost.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Explanation {
-    /// The shard is not ready: its phase.
-    ShardNotRunning(&'static str),
+    /// The shard is not ready: its phase, and until when it waits for the lease of the owner before.
+    ShardNotRunning(&'static str, Option<Wall>),
     /// Not due until then.
     NotDue(Wall),
     /// A gate is closed for it.
@@ -338,7 +338,9 @@ impl Engine {
         let phase = self.phase_word();
         let is_behind = phase == "running" && self.is_loader_behind();
         let phase = if is_behind { "what is ready is still being read from the store" } else { phase };
-        (phase != "running").then_some(Explanation::ShardNotRunning(phase))
+        let wait = self.ownership.waits_until().map(|until| until.ms_since(self.now.boot));
+        let until = wait.map(|ms| self.now.wall.plus_ms(i64::try_from(ms).unwrap_or(i64::MAX)));
+        (phase != "running").then_some(Explanation::ShardNotRunning(phase, until))
     }
 
     /// What the queues of this shard whose head has a handler wait for.

@@ -69,9 +69,9 @@ pub struct BatchFilter {
 }
 
 impl BatchFilter {
-    /// Whether it takes everything.
-    pub fn is_empty(&self) -> bool {
-        *self == BatchFilter::default()
+    /// Whether it is about some queues, handlers or collections, and not about all.
+    pub fn is_narrow(&self) -> bool {
+        self.queue.is_some() || self.handler.is_some() || self.collection.is_some()
     }
 
     /// Whether it takes a task of this name, handler and collection.

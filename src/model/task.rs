@@ -129,6 +129,43 @@ pub enum OnDead {
     Stop,
 }
 
+/// What a task that fails or dies does to its queue, where something says so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeadPolicy {
+    /// Until its next try.
+    pub on_failure: Option<OnFailure>,
+    /// Once it is dead.
+    pub on_dead: Option<OnDead>,
+}
+
+impl HeadPolicy {
+    /// This one, and the other where it says nothing.
+    #[must_use]
+    pub fn or(self, other: HeadPolicy) -> HeadPolicy {
+        let HeadPolicy { on_failure, on_dead } = self;
+        HeadPolicy { on_failure: on_failure.or(other.on_failure), on_dead: on_dead.or(other.on_dead) }
+    }
+}
+
+/// What holds for tasks whose schedule event says nothing: their queue's, then their handler's. It is part of a task from when
+/// its event is decoded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeadPolicies {
+    /// By the queue's name.
+    pub of_queues: BTreeMap<String, HeadPolicy>,
+    /// By the handler's name.
+    pub of_handlers: BTreeMap<String, HeadPolicy>,
+}
+
+impl HeadPolicies {
+    /// What holds for a task of this queue and handler.
+    pub fn of(&self, queue: &str, handler: &str) -> HeadPolicy {
+        let one =
+            |policies: &BTreeMap<String, HeadPolicy>, name| policies.get(name).copied().unwrap_or_default();
+        one(&self.of_queues, queue).or(one(&self.of_handlers, handler))
+    }
+}
+
 /// When a failed attempt is tried again.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RetryPolicy {
@@ -250,6 +287,16 @@ impl CloseReason {
             CloseReason::Expired => "expired",
             CloseReason::Skipped => "skipped",
             CloseReason::Dropped => "dropped",
+        }
+    }
+
+    /// The state that it leaves a task in.
+    pub fn state(self) -> TaskState {
+        match self {
+            CloseReason::Expired => TaskState::Expired,
+            CloseReason::Skipped => TaskState::Skipped,
+            CloseReason::Dropped => TaskState::Dropped,
+            CloseReason::Exhausted | CloseReason::Fatal | CloseReason::Interrupted => TaskState::Dead,
         }
     }
 

@@ -41,8 +41,8 @@ const RATE: u32 = 1_000;
 const REDRIVE_RATE: u32 = 100;
 const RATE_MAX: u32 = 100_000;
 
-/// A batch to be carried out. Something of `queue`, `handler`, `collection`, `state` and `died` narrows it down, or `all` says
-/// that everything is meant.
+/// A batch to be carried out. `queue`, `handler` or `collection` narrows it down, or `all` says that those of every queue are
+/// meant; `state` and `died` choose among them.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct BatchBody {
@@ -60,7 +60,7 @@ pub(super) struct BatchBody {
     state: Option<String>,
     /// Redrive and purge: exhausted, fatal, interrupted.
     died: Option<String>,
-    /// Everything in the time given.
+    /// Those of every queue, handler and collection in the time given.
     all: bool,
     /// From this time on, RFC 3339: tasks by when they may start (default: a day ago), dead letters by when they died (default: 30
     /// days ago; of one with an id a year ago).
@@ -300,12 +300,10 @@ async fn change(app: App, id: u64, body: &bytes::Bytes, change: Change) -> Answe
 
 /// What destroys, and what goes over everything, is not daily work.
 fn expect_may(app: &App, batch: &Batch) -> Answer<()> {
-    let BatchFilter { queue, handler, collection, .. } = &batch.filter;
-    let is_narrow = queue.is_some() || handler.is_some() || collection.is_some();
     match batch.verb {
         _ if batch.dry_run => Ok(()),
         BatchVerb::Purge => app.caller.expect(Role::Admin, "A purge"),
-        _ if !is_narrow => {
+        _ if !batch.filter.is_narrow() => {
             app.caller.expect(Role::Admin, "A batch over more than a queue, a handler or a collection")
         }
         BatchVerb::Cancel | BatchVerb::Reschedule | BatchVerb::Redrive => Ok(()),
@@ -324,7 +322,7 @@ fn told(batch: &Batch) -> String {
         ("died", died.map(CloseReason::word)),
     ];
     let mut line = batch.verb.word().to_owned();
-    if batch.filter.is_empty() {
+    if !batch.filter.is_narrow() {
         line.push_str(" all");
     }
     for (word, value) in filter {
@@ -412,11 +410,11 @@ impl BatchBody {
             field("/verb", format!("is {:?}; it is one of {known}", self.verb))
         })?;
         let filter = self.filter(verb)?;
-        if filter.is_empty() != self.all {
+        if filter.is_narrow() == self.all {
             let detail = if self.all {
-                "\"all\" is true beside a filter: give one of them."
+                "\"all\" is true beside a queue, a handler or a collection: give one of them."
             } else {
-                "Nothing narrows it down: give \"queue\", \"handler\", \"collection\", \"state\" or \"died\", or \"all\": true for everything."
+                "It goes over every queue: give \"queue\", \"handler\" or \"collection\", or \"all\": true if all are meant."
             };
             return Err(Problem::bad_request("invalid_body", detail).at("/all"));
         }
@@ -524,8 +522,13 @@ mod tests {
         let refused = batch(r#"{"verb":"redrive"}"#).expect_err("everything");
         assert!(refused.detail.contains("\"all\": true"), "{}", refused.detail);
         assert!(batch(r#"{"verb":"redrive","all":true,"handler":"h"}"#).is_err());
+        for every in [r#"{"verb":"cancel","state":"scheduled"}"#, r#"{"verb":"purge","died":"fatal"}"#] {
+            let refused = batch(every).expect_err("the dead or the waiting of every queue");
+            assert!(refused.detail.contains("\"all\": true"), "{}", refused.detail);
+        }
+        assert!(batch(r#"{"verb":"cancel","all":true,"state":"scheduled"}"#).is_ok());
         let all = batch(r#"{"verb":"redrive","all":true,"to":"2099-01-01T00:00:00Z"}"#).expect("a batch");
-        assert_eq!((all.to, all.rate, all.filter.is_empty()), (NOW, 100, true));
+        assert_eq!((all.to, all.rate, all.filter.is_narrow()), (NOW, 100, false));
         let some = batch(r#"{"verb":"cancel","collection":"c"}"#).expect("a batch");
         assert_eq!((some.to, some.rate), (NOW.plus_ms(7 * DAY_MS), 1_000));
     }
@@ -543,8 +546,8 @@ mod tests {
             format!("reschedule collection=c {times} shift=-30m")
         );
         assert_eq!(
-            told(r#"{"verb":"purge","died":"fatal"}"#),
-            "purge died=fatal from=2030-02-15T17:46:40.000Z to=2030-03-17T17:46:40.000Z"
+            told(r#"{"verb":"purge","all":true,"died":"fatal"}"#),
+            "purge all died=fatal from=2030-02-15T17:46:40.000Z to=2030-03-17T17:46:40.000Z"
         );
         assert!(told(r#"{"verb":"purge","all":true}"#).starts_with("purge all from="));
     }

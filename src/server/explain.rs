@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 
 use crate::engine::{Explanation, Holdup, Lane, Whose};
 use crate::model::{HandlerName, NameError, QueueName, Target, TaskKey, TaskState, Wall, home_shard};
-use crate::wire::time::format_time;
+use crate::wire::time::{Round, format_time, parse_time};
 
 use super::params::{HandlerPath, NoParams, QueuePath, TaskPath};
 use super::problem::Problem;
@@ -33,26 +33,58 @@ pub(super) async fn task(
     if is_finished(&found.view.state) {
         return Ok(Json(view_of(&app, found.view, &[Explanation::NotPending])).into_response());
     }
-    if let Some(answered) = hop::to_owner(&app, found.shard, &uri, &headers).await? {
-        return Ok(answered);
+    let explained = match hop::to_owner(&app, found.shard, &uri, &headers).await {
+        Ok(Some(answered)) => return Ok(answered),
+        Ok(None) => explained_here(&app, &found).await,
+        Err(problem) => Err(problem),
+    };
+    match explained {
+        Err(problem) if OF_NO_OWNER.contains(&problem.code.as_str()) => {
+            Ok(Json(without_owner(&app, found.view, &problem)?).into_response())
+        }
+        explained => Ok(Json(explained?).into_response()),
     }
-    Ok(Json(explained_here(&app, found).await?).into_response())
 }
 
-/// Why an unfinished task of a shard of this instance is not running.
-async fn explained_here(app: &App, found: Found) -> Answer<ExplainView> {
-    let Found { view: task, shard, place } = found;
+/// What it means that nobody can be asked about a shard's tasks.
+const OF_NO_OWNER: [&str; 2] = ["no_owner", "owner_unreachable"];
+
+/// What the store and this instance know of a task that no owner can be asked about.
+fn without_owner(app: &App, task: TaskView, problem: &Problem) -> Answer<ExplainView> {
+    let whose = whose(&task)?;
+    let time = |text: &str| parse_time(text, Round::Up).ok();
+    let now = app.node.service().clock().now().wall;
+    let waits = match task.next_at.as_deref().and_then(time) {
+        Some(at) => u32::try_from(task.attempts.len()).ok().map(|made| Explanation::Retrying(made + 1, at)),
+        None => time(&task.ready_at).filter(|at| *at > now).map(Explanation::NotDue),
+    };
+    let closed = app.node.service().gates().closed();
+    let bars = closed
+        .iter()
+        .flat_map(|known| known.closed.bars(&whose.queue, &whose.handler, whose.collection.as_deref()));
+    let known: Vec<Explanation> = waits.into_iter().chain(bars.cloned().map(Explanation::Gate)).collect();
+    let mut view = view_of(app, task, &known);
+    view.reasons.insert(0, ReasonView::of_problem(problem));
+    Ok(view)
+}
+
+fn whose(task: &TaskView) -> Answer<Whose> {
     let wrong = |what: &str, why: NameError| {
         Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", format!("The {what}'s name {why}."))
     };
-    let whose = Whose {
+    Ok(Whose {
         queue: QueueName::new(&task.queue).map_err(|why| wrong("queue", why))?,
         handler: HandlerName::new(&task.handler).map_err(|why| wrong("handler", why))?,
         collection: task.collection.as_deref().map(Arc::from),
-    };
+    })
+}
+
+/// Why an unfinished task of a shard of this instance is not running.
+async fn explained_here(app: &App, found: &Found) -> Answer<ExplainView> {
+    let (whose, shard, place) = (whose(&found.view)?, found.shard, found.place);
     let asked = hop::ask(app, shard, move |engine| engine.explain(&whose, place)).await;
     let reasons = asked.ok_or_else(|| hop::no_owner(shard))?;
-    Ok(view_of(app, task, &reasons))
+    Ok(view_of(app, found.view.clone(), &reasons))
 }
 
 fn view_of(app: &App, task: TaskView, reasons: &[Explanation]) -> ExplainView {
@@ -100,7 +132,7 @@ pub(super) async fn queue(
         let head = find(&app, &TaskKey { queue, id }).await?;
         // It may have ended meanwhile.
         if !is_finished(&head.view.state) {
-            view.head = Some(explained_here(&app, head).await?);
+            view.head = Some(explained_here(&app, &head).await?);
         }
     }
     Ok(Json(view).into_response())
@@ -210,8 +242,8 @@ fn until(reason: &Explanation) -> Option<Wall> {
             (*next_try).max(gate.as_ref().and_then(|bar| bar.until))
         }
         Explanation::Gate(bar) => bar.until,
-        Explanation::ShardNotRunning(_)
-        | Explanation::NotLoaded
+        Explanation::ShardNotRunning(_, until) => *until,
+        Explanation::NotLoaded
         | Explanation::BeingDecided
         | Explanation::WaitsForSlot { .. }
         | Explanation::Running

@@ -17,7 +17,7 @@ use super::body::{Body, Lines, expect_object};
 use super::params::{NoParams, TaskPath};
 use super::problem::Problem;
 use super::produce::{Asked, Sent, answer, expect_schedule, ready, send, wait_until};
-use super::views::{Accepted, DecisionView, TaskView, task_view};
+use super::views::{Accepted, DecisionView, EarlierView, TaskView, task_view};
 use super::{Answer, App, audit, limits};
 
 /// Schedule a task. The body is a schedule event; without `id` one is made (the same for the same `Idempotency-Key`).
@@ -133,6 +133,11 @@ pub(super) async fn show(app: App, TaskPath(key): TaskPath, _: NoParams) -> Answ
         let stored = app.node.store().payload(found.shard, found.place).await?;
         view.payload = stored.and_then(|bytes| serde_json::from_slice(&bytes).ok());
     }
+    for place in found.earlier {
+        let facts = app.node.store().facts(found.shard, place).await?;
+        // What retention has forgotten is left out.
+        view.earlier.extend(task_view(&facts).map(EarlierView::of));
+    }
     Ok(Json(view))
 }
 
@@ -141,7 +146,12 @@ pub(super) struct Found {
     pub(super) view: TaskView,
     pub(super) shard: Shard,
     pub(super) place: Place,
+    /// Where the tasks lie that it stood for before, newest first.
+    earlier: Vec<Place>,
 }
+
+/// Tasks that an id stood for before and that are shown.
+const EARLIER_MAX: usize = 10;
 
 pub(super) async fn find(app: &App, key: &TaskKey) -> Answer<Found> {
     let missing = || {
@@ -161,7 +171,11 @@ pub(super) async fn find(app: &App, key: &TaskKey) -> Answer<Found> {
         view.reason = cancel.and_then(|row| row.reason.clone());
     }
     view.events = rows.iter().map(DecisionView::of).collect();
-    Ok(Found { view, shard, place })
+    let mut earlier: Vec<Place> = rows.iter().filter_map(|row| Some(row.current?.place)).collect();
+    earlier.dedup();
+    earlier.retain(|of| *of != place);
+    earlier.truncate(EARLIER_MAX);
+    Ok(Found { view, shard, place, earlier })
 }
 
 /// The state of a task at this moment.

@@ -1,19 +1,18 @@
 //! The shapes of answers: what is added stays, names are never changed.
 
-use std::collections::BTreeMap;
+mod task;
 
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::dispatch::Policy;
-use crate::engine::{Explanation, Holdup, Next, fold};
-use crate::model::{
-    Bar, CollectionLimit, EventRow, Fact, FactRow, GateAction, Outcome, Payload, Rate, TaskState, Version,
-    Wall,
-};
-use crate::wire::task_event::json_or_text;
+use crate::engine::{Explanation, Holdup};
+use crate::model::{Bar, CollectionLimit, GateAction, Rate, TaskState, Wall};
 use crate::wire::time::format_time;
+
+use super::problem::Problem;
+
+pub(super) use task::{DecisionView, EarlierView, TaskView, task_view};
 
 /// An event that was written to the log.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
@@ -31,201 +30,6 @@ pub(super) struct Accepted {
     /// What was decided, when the request waited for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) decision: Option<DecisionView>,
-}
-
-/// What was decided about an event.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub(super) struct DecisionView {
-    /// The event's kind.
-    pub(super) verb: String,
-    /// The decision: scheduled, replaced, rescheduled, cancelled, redriven, not_dead, aborted, not_running, too_late, repeated, kept, conflict, unknown_task, cancelled_before.
-    pub(super) decision: String,
-    /// When its record was appended.
-    pub(super) appended_at: String,
-    /// When the task is due, while there is one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) due_at: Option<String>,
-    /// Why, in the producer's words.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) reason: Option<String>,
-}
-
-impl DecisionView {
-    /// What a row says.
-    pub(super) fn of(row: &EventRow) -> DecisionView {
-        DecisionView {
-            verb: row.verb.to_string(),
-            decision: row.decision.word().to_owned(),
-            appended_at: format_time(row.appended),
-            due_at: row.current.map(|current| format_time(current.due_at)),
-            reason: row.reason.clone(),
-        }
-    }
-}
-
-/// A task.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub(super) struct TaskView {
-    /// Its queue.
-    pub(super) queue: String,
-    /// Its id.
-    pub(super) id: String,
-    /// scheduled, running, retrying, parked, succeeded, dead, cancelled, replaced, expired, skipped, dropped.
-    pub(super) state: String,
-    /// When it is due.
-    pub(super) due_at: String,
-    /// When it could first run: due and appended.
-    pub(super) ready_at: String,
-    /// Its handler.
-    pub(super) handler: String,
-    /// 0 to 9, 9 first.
-    pub(super) priority: u8,
-    /// The caller's tag.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) collection: Option<String>,
-    /// Who asked for it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) created_by: Option<String>,
-    /// Its shard.
-    pub(super) shard: u32,
-    /// The offset of its event in the shard.
-    pub(super) offset: u64,
-    /// When it is tried again.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) next_at: Option<String>,
-    /// Why it was closed without success: the word of the closing, or the words given with the cancel.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) reason: Option<String>,
-    /// What its handler answered: as JSON if it was JSON, else as text.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Value>)]
-    pub(super) result: Option<Box<RawValue>>,
-    /// Not started after this time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) expires_at: Option<String>,
-    /// Its labels.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) labels: BTreeMap<String, String>,
-    /// Its payload; left out in lists.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Value>)]
-    pub(super) payload: Option<Box<RawValue>>,
-    /// Every attempt, oldest first.
-    #[serde(default)]
-    pub(super) attempts: Vec<AttemptView>,
-    /// Every event about the id, newest first; left out in lists.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) events: Vec<DecisionView>,
-}
-
-/// One attempt.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub(super) struct AttemptView {
-    /// Its number, from 1.
-    pub(super) attempt: u32,
-    /// The owner's epoch.
-    pub(super) epoch: u64,
-    /// The fencing token that its handler was given.
-    pub(super) fencing_token: String,
-    /// The instance that made it.
-    pub(super) instance: String,
-    /// When it started.
-    pub(super) started_at: String,
-    /// When it ends at the latest.
-    pub(super) deadline: String,
-    /// How it ended: `interrupted` too when its owner was lost before it could tell. Absent while it is open.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) outcome: Option<String>,
-    /// When it ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) ended_at: Option<String>,
-    /// What went wrong.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) error: Option<String>,
-    /// The handler's answer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) result: Option<String>,
-}
-
-/// A task from the rows of its place; `None` when its own row is not among them.
-pub(super) fn task_view(rows: &[FactRow]) -> Option<TaskView> {
-    let facts = rows.iter().map(|row| &row.fact);
-    let first = rows.first()?;
-    let (key, due_at, content) = facts.clone().find_map(|fact| match fact {
-        Fact::Task { key, due_at, content, .. } => Some((key, due_at, content)),
-        Fact::Superseded { .. } | Fact::Started(_) | Fact::Ended(_) | Fact::Closed { .. } => None,
-    })?;
-    let folded = fold(facts.clone(), Version::MAX);
-    let next_at = match folded.next() {
-        Next::Run(counts) if counts.not_before > Wall::MIN => Some(format_time(counts.not_before)),
-        Next::Run(_) | Next::Open(_) | Next::Finished(_) => None,
-    };
-    let state = folded.state_of(content.on_failure);
-    let closed = folded.ended.as_ref().and_then(|ended| ended.closed).or(folded.closed);
-    let result = folded.ended.as_ref().filter(|ended| ended.outcome == Outcome::Succeeded);
-    let payload = match &content.payload {
-        Payload::Inline(bytes) => serde_json::from_slice(bytes).ok(),
-        Payload::Stored(_) => None,
-    };
-    Some(TaskView {
-        queue: key.queue.to_string(),
-        id: key.id.to_string(),
-        state: state.word().to_owned(),
-        due_at: format_time(*due_at),
-        ready_at: format_time(first.place.ready_at),
-        handler: content.handler.to_string(),
-        priority: content.priority,
-        collection: content.collection.as_ref().map(ToString::to_string),
-        created_by: content.created_by.as_ref().map(ToString::to_string),
-        shard: first.shard.0,
-        offset: first.place.version.offset(),
-        next_at,
-        reason: closed.map(|reason| reason.word().to_owned()),
-        result: result.and_then(|ended| ended.result.as_deref()).and_then(json_or_text),
-        expires_at: content.expires_at.map(format_time),
-        labels: content.labels.clone(),
-        payload,
-        attempts: attempts(rows, state == TaskState::Running),
-        events: Vec::new(),
-    })
-}
-
-/// The attempts in their order. One without an end was given up with its owner, but for the last of a task that runs.
-fn attempts(rows: &[FactRow], is_running: bool) -> Vec<AttemptView> {
-    let mut started: Vec<_> = rows
-        .iter()
-        .filter_map(|row| match &row.fact {
-            Fact::Started(started) => Some(started),
-            Fact::Task { .. } | Fact::Superseded { .. } | Fact::Ended(_) | Fact::Closed { .. } => None,
-        })
-        .collect();
-    started.sort_by_key(|started| (started.epoch, started.seq));
-    let end_of = |epoch, seq| {
-        rows.iter().find_map(|row| match &row.fact {
-            Fact::Ended(ended) if (ended.epoch, ended.seq) == (epoch, seq) => Some(ended),
-            _ => None,
-        })
-    };
-    let count = started.len();
-    let view = |(number, started): (usize, &&crate::model::Started)| {
-        let ended = end_of(started.epoch, started.seq);
-        let is_open = ended.is_none() && is_running && number + 1 == count;
-        let outcome = ended.map_or(Outcome::Interrupted, |ended| ended.outcome);
-        AttemptView {
-            attempt: started.attempt,
-            epoch: started.epoch.0,
-            fencing_token: started.token().to_string(),
-            instance: started.instance.to_string(),
-            started_at: format_time(started.at),
-            deadline: format_time(started.deadline),
-            outcome: (!is_open).then(|| outcome.word().to_owned()),
-            ended_at: ended.map(|ended| format_time(ended.at)),
-            error: ended.and_then(|ended| ended.error.as_ref().map(ToString::to_string)),
-            result: ended
-                .and_then(|ended| ended.result.as_ref().map(|r| String::from_utf8_lossy(r).into_owned())),
-        }
-    };
-    started.iter().enumerate().map(view).collect()
 }
 
 /// A page of tasks.
@@ -354,11 +158,13 @@ impl ReasonView {
     /// A reason in words.
     pub(super) fn of(reason: &Explanation) -> ReasonView {
         match reason {
-            Explanation::ShardNotRunning(phase) => ReasonView::new(
-                "shard_not_running",
-                format!("Its shard does not run tasks yet: {phase}."),
-                None,
-            ),
+            Explanation::ShardNotRunning(phase, until) => {
+                let lease =
+                    until.map(|at| format!(" until {}, for the lease of the owner before", format_time(at)));
+                let detail =
+                    format!("Its shard does not run tasks yet: {phase}{}.", lease.unwrap_or_default());
+                ReasonView::new("shard_not_running", detail, *until)
+            }
             Explanation::NotDue(at) => {
                 ReasonView::new("not_due", format!("It is due at {}.", format_time(*at)), Some(*at))
             }
@@ -425,6 +231,11 @@ impl ReasonView {
 }
 
 impl ReasonView {
+    /// Nobody can be asked about a task: its shard has no owner, or that does not answer.
+    pub(super) fn of_problem(problem: &Problem) -> ReasonView {
+        ReasonView::new(&problem.code, problem.detail.clone(), None)
+    }
+
     /// What holds up a handler's slots, in words.
     pub(super) fn of_holdup(
         holdup: &Holdup,
@@ -648,6 +459,3 @@ pub(super) struct RejectedView {
 pub(super) fn known_state(word: &str) -> bool {
     TaskState::from_word(word).is_some()
 }
-
-#[cfg(test)]
-mod tests;

@@ -11,8 +11,8 @@ use crate::dispatch::in_process::{Handler, InProcess};
 use crate::dispatch::{Dispatch, Policy};
 use crate::engine::{self, CallOrder, Effect, Engine, Incoming, Input, LogEnd, fold};
 use crate::model::{
-    Boot, Change, Closed, Decision, Fact, Gate, Gates, HandlerName, Now, Operation, Outcome, OwnerRow,
-    QueueName, Shard, Target, TaskId, TaskKey, TaskState, Version, Wall, limits,
+    Boot, Change, Closed, Decision, Fact, Gate, Gates, HandlerName, HeadPolicies, Now, Operation, Outcome,
+    OwnerRow, QueueName, Shard, Target, TaskId, TaskKey, TaskState, Version, Wall, limits,
 };
 use crate::runtime::gates::ON_DEAD;
 use crate::runtime::perform::{call_end, call_of};
@@ -141,6 +141,12 @@ impl TestScheduler {
             handlers: Arc::new(Handlers {
                 names: self.handlers.keys().map(ToString::to_string).collect(),
                 loopback_urls: false,
+                heads: HeadPolicies {
+                    of_handlers: (self.handlers.iter())
+                        .map(|(name, (_, policy))| (name.to_string(), policy.head))
+                        .collect(),
+                    ..HeadPolicies::default()
+                },
             }),
             signing_key: [0; 32],
         };

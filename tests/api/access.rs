@@ -158,8 +158,8 @@ async fn what_destroys_or_goes_over_everything_is_for_admins() {
         batch("purge", json!({"queue": "q", "id": "a"})),
         batch("purge", json!({"all": true})),
         batch("cancel", json!({"all": true})),
-        batch("cancel", json!({"state": "scheduled"})),
-        batch("redrive", json!({"died": "fatal"})),
+        batch("cancel", json!({"all": true, "state": "scheduled"})),
+        batch("redrive", json!({"all": true, "died": "fatal"})),
     ];
     for (path, body) in only_admins {
         let operator = guarded.post(token("otto"), path, body.clone()).await;

@@ -194,7 +194,7 @@ async fn a_batch_redrives_the_oldest_first_and_a_purge_empties_the_list() {
     let one = dev.cli(&["dead-letter", "purge", "q", "t3"]);
     assert!(one.code == 0 && one.out.starts_with("1 asked to be purged"), "{one:?}");
     assert_eq!(dead(&dev).await, ["t7", "t6", "t5", "t4", "t2", "t1", "t0"]);
-    let dry = dev.cli(&["dead-letter", "purge", "--died", "fatal", "--dry-run"]);
+    let dry = dev.cli(&["dead-letter", "purge", "--all", "--died", "fatal", "--dry-run"]);
     assert!(dry.out.starts_with("7 would be purged"), "{dry:?}");
     let all = dev.cli(&["dead-letter", "purge", "--all", "-o", "json"]);
     let all: Value = serde_json::from_str(&all.out).expect("a batch");
@@ -224,6 +224,10 @@ async fn a_batch_that_is_wrong_or_means_everything_is_refused_and_begins_nothing
         (json!({"verb": "reschedule", "queue": "q", "shift": "9999999999999h"}), 400),
         (json!({"verb": "redrive", "handler": ""}), 400),
         (json!({"verb": "purge", "all": true, "quietly": true}), 400),
+        (json!({"verb": "cancel", "state": "scheduled"}), 400),
+        (json!({"verb": "reschedule", "state": "scheduled", "shift": "1h"}), 400),
+        (json!({"verb": "redrive", "died": "exhausted", "dry_run": true}), 400),
+        (json!({"verb": "purge", "died": "exhausted"}), 400),
     ] {
         let answer = dev.post("/v1/batches", &body).await;
         assert_eq!(answer.status, status, "{body}: {}", answer.json);

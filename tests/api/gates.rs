@@ -68,6 +68,24 @@ async fn a_gate_that_drops_leaves_a_record_that_lists_find() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gate_on_everything_stops_every_queue_until_it_is_cleared() {
+    let (_dir, dev) = started().await;
+    let gate = dev.post("/v1/gates", &json!({"all": true, "reason": "moving", "by": "alice"})).await;
+    assert_eq!((gate.status.as_u16(), &gate.json["in_force"]), (200, &json!(true)));
+    for queue in ["q", "r"] {
+        dev.post("/v1/tasks", &task(queue, "a")).await;
+        let explained = dev.get(&format!("/v1/tasks/{queue}/a/explain")).await.json;
+        assert_eq!(explained["reasons"][0]["code"], "gate", "{explained}");
+        assert!(explained.to_string().contains("moving"), "{explained}");
+    }
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    assert_eq!(dev.get("/v1/tasks/r/a").await.json["state"], "scheduled");
+    assert_eq!(dev.post("/v1/gates:clear", &json!({"all": true})).await.status, 200);
+    dev.task_in("succeeded", "q", "a").await;
+    dev.task_in("succeeded", "r", "a").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_queue_is_paused_and_resumed() {
     let (_dir, dev) = started().await;
     assert_eq!(dev.post("/v1/queues/q%2F1/pause", &json!({"reason": "look"})).await.status, 200);

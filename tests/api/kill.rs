@@ -153,3 +153,32 @@ fn named(call: &Call) -> String {
 fn time(text: &str) -> jiff::Timestamp {
     text.parse().expect("a time of RFC 3339")
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_over_after_an_outage_is_closed_on_record_and_the_rest_runs() {
+    let (dir, sink) = (tempfile::tempdir().expect("a folder"), Sink::start().await);
+    let dev = Dev::start(dir.path()).await;
+    let at = |seconds: i64| (jiff::Timestamp::now() + jiff::SignedDuration::from_secs(seconds)).to_string();
+    for (id, more) in [
+        ("expires", json!({"expires_at": at(4)})),
+        ("skipped", json!({"misfire": "skip", "misfire_grace": "1s"})),
+        ("late", json!({})),
+    ] {
+        let mut task = json!({"queue": "q", "id": id, "due_at": at(3), "handler": sink.handler("ok")});
+        task.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        assert_eq!(dev.post("/v1/tasks", &task).await.decision(), (201, "scheduled"));
+    }
+    dev.kill();
+    tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+    let dev = Dev::start(dir.path()).await;
+    dev.task_in("succeeded", "q", "late").await;
+    for (state, id) in [("expired", "expires"), ("skipped", "skipped")] {
+        let task = dev.task_in(state, "q", id).await;
+        assert!(task["closed"]["at"].is_string() && task["attempts"] == json!([]), "{task}");
+        let listed = dev.get(&format!("/v1/tasks?state={state}")).await.json;
+        assert_eq!(listed["tasks"][0]["id"], id, "{listed}");
+        let series = format!("dueline_closed_total{{reason=\"{state}\"}} 1");
+        assert!(dev.get("/metrics").await.text.contains(&series), "{series}");
+    }
+    assert_eq!(sink.calls().iter().map(Call::id).collect::<Vec<_>>(), ["late"]);
+}

@@ -19,6 +19,7 @@ mod explain;
 mod fairness;
 mod gates;
 mod help;
+mod incident;
 mod keys;
 mod kill;
 mod limits;

@@ -1,15 +1,17 @@
 //! The walk through failure policy and control on real servers: two instances, asked in turn.
 
+use serde_json::{Value, json};
+
 use crate::servers::Turn;
 use crate::site::{Wanted, on_site};
-use crate::walk::{Place, Sink, handlers, policies, questions};
+use crate::walk::{Place, Sink, all, handlers, policies, questions};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_point_of_control_holds_on_two_instances() {
     let sink = Sink::start().await;
     let more = handlers(&sink).leak();
     on_site(Wanted { more, ..Wanted::named("control") }, Turn::Shared, |site| async move {
-        let instances = site.settled(&["first", "second"]).await;
+        let mut instances = site.settled(&["first", "second"]).await;
         let place = Place::new(instances.iter().map(|one| one.url.clone()).collect(), sink);
         let at = &place;
         futures::join!(
@@ -24,6 +26,27 @@ async fn every_point_of_control_holds_on_two_instances() {
             questions::many_are_cancelled_and_shifted_by_filter(at),
             questions::what_makes_no_sense_is_refused_by_name(at),
         );
+        // A task whose owner is lost is explained by whoever is there.
+        let second = instances.pop().expect("two instances");
+        let mut of_second = String::new();
+        for n in 0.. {
+            of_second = format!("lost-{n}");
+            let queue = place.get(&format!("/v1/queues/{of_second}")).await;
+            if queue["instance"] == "second" {
+                break;
+            }
+        }
+        place.schedule(&of_second, "t", "plain", json!({"delay": "1h"})).await;
+        second.kill();
+        let path = format!("v1/tasks/{of_second}/t/explain");
+        let explained = instances[0].asked(&path).await.expect("an answer");
+        let explained: Value = serde_json::from_str(&explained).expect("JSON");
+        let codes = all(&explained["reasons"], "code");
+        assert!(
+            ["owner_unreachable", "no_owner"].contains(&codes[0]) && codes[1] == "not_due",
+            "{explained}"
+        );
+        assert!(explained["earliest_start"].is_string(), "{explained}");
     })
     .await;
 }

@@ -79,7 +79,7 @@ async fn start_with(
         tracer: None,
         rules: Rules {
             payload_bytes_max: limits::PAYLOAD_BYTES_MAX,
-            handlers: Arc::new(Handlers { names: ["note".to_owned()].into(), loopback_urls: false }),
+            handlers: Arc::new(Handlers { names: ["note".to_owned()].into(), ..Handlers::default() }),
             signing_key: cluster.signing_key,
         },
         cluster,

@@ -35,6 +35,8 @@ pub(crate) struct Append {
     pub(crate) origin: Option<(Shard, u64)>,
     /// Lies on another shard than its home.
     pub(crate) misplaced: bool,
+    /// Schedules a task of the collection.
+    pub(crate) of_collection: bool,
 }
 
 /// One call as its handler saw it.

@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, VecDeque};
 
 use dueline::engine::{CallOrder, Holdup, Limit};
 use dueline::model::{
-    BreakerPolicy, CollectionLimit, CollectionLimits, HandlerName, Outcome, Rate, Reserve, Shard, limits,
+    BreakerPolicy, CollectionLimit, CollectionLimits, Decision, Epoch, HandlerName, Outcome, Rate, Reserve,
+    Shard, Version, limits,
 };
 use dueline::testing::rng::Rng;
 
 use crate::ledger::BASE;
+use crate::nemesis::LOG_BEHIND_MS_MAX;
 use crate::setup::Setup;
 use crate::workload::{COLLECTION, HANDLERS, handler};
 use crate::world::{Addr, Event, World};
@@ -20,6 +22,8 @@ const LOOK_MS: u64 = 250;
 const CERTAINLY_LATE_MS: i64 = 20_000;
 /// Calls are counted over so long.
 const WINDOW_MS: u64 = 30_000;
+/// The quota is one of events in so long.
+const QUOTA_MS: u64 = 60_000;
 
 /// The limits of a run: a rate of the first handler, a breaker of the second, slots kept and a rate to catch up of the third; a
 /// collection's slots and rate.
@@ -258,6 +262,36 @@ impl World {
         }
         for wrong in wrongs {
             self.ledger.wrong(format!("{wrong} on i{} at {}", from.instance, self.now));
+        }
+    }
+
+    /// Of the collection no owner takes in more on a shard, in any stretch of time, than the shard's part of the quota and what
+    /// of it was saved up. What stops another task is left out: it comes in all the same where an owner before may have begun it.
+    pub(crate) fn judge_intake(&mut self) {
+        let Some(intake) = self.setup.limits.intake else { return };
+        let mut taken: BTreeMap<(Shard, Epoch), Vec<u64>> = BTreeMap::new();
+        for append in self.ledger.appends.iter().filter(|append| append.of_collection) {
+            let answered = self.ledger.answers.get(&(append.shard, Version(append.offset)));
+            if let Some(row) = answered.map(|answered| &answered.row)
+                && row.decision == Decision::Scheduled
+            {
+                taken.entry((append.shard, row.epoch)).or_default().push(append.at);
+            }
+        }
+        let cost = QUOTA_MS * u64::from(self.setup.shards);
+        let saved_up = cost.max(intake * QUOTA_MS);
+        for ((shard, epoch), times) in taken {
+            for (first, from) in times.iter().enumerate() {
+                let is_over = |(count, until): &(u64, &u64)| {
+                    count * cost > saved_up + intake * (*until - from + LOG_BEHIND_MS_MAX)
+                };
+                if let Some((count, until)) = (1..).zip(&times[first..]).find(is_over) {
+                    let wrong = format!("{count} events of the collection came in from {from} to {until}");
+                    self.ledger
+                        .wrong(format!("{wrong} on shard {} in epoch {}, {intake}/m", shard.0, epoch.0));
+                    return;
+                }
+            }
         }
     }
 

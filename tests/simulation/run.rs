@@ -55,6 +55,7 @@ pub(crate) fn run_with(seed: u64, setup: Setup, planted: Option<Plant>) -> Run {
     world.run_until(until);
     world.judge_letters();
     world.judge_told();
+    world.judge_intake();
     plant::set(None);
     let history = history::of(&world.ledger);
     let report = check(&history, &slack);

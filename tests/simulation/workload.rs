@@ -378,9 +378,20 @@ impl World {
         if self.group.is_rebalancing() && misplaced {
             self.ledger.count("misplaced record during a rebalance");
         }
+        let verb = decoded.as_ref().map(|(event, _)| &event.verb);
+        let of_collection = matches!(verb, Ok(Verb::Schedule(_, content)) if content.collection.is_some());
         let offset = self.log.append(shard, decoded, self.now);
-        let append = Append { at: self.now, shard, offset, asked, payload, origin: None, misplaced };
-        self.ledger.appends.push(append);
+        let (at, origin) = (self.now, None);
+        self.ledger.appends.push(Append {
+            at,
+            shard,
+            offset,
+            asked,
+            payload,
+            origin,
+            misplaced,
+            of_collection,
+        });
         self.wake_fetches(shard);
     }
 }

@@ -26,6 +26,7 @@ const HANDLERS: &[(&str, &str, &str)] = &[
     ("result", "result", ""),
     ("hang", "hang", ""),
     ("heads", "fail", ""),
+    ("aside", "fail", "on_failure = \"park\"\non_dead = \"stop\""),
     ("letters", "mend", ""),
     ("gated", "ok", ""),
     ("past", "ok", ""),
@@ -55,7 +56,8 @@ pub(crate) fn handlers(sink: &Sink) -> String {
         )
     };
     let limits = "[[collection]]\nname = \"small\"\nintake = \"8/h\"\n";
-    HANDLERS.iter().map(table).collect::<String>() + limits
+    let queue = "[[queue]]\nname = \"heads-of-queue\"\non_failure = \"block\"\n";
+    HANDLERS.iter().map(table).collect::<String>() + limits + queue
 }
 
 impl Place {
@@ -122,6 +124,19 @@ impl Place {
             assert!(begun.elapsed() < PATIENCE, "waited in vain for {path}: {found}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+    }
+
+    /// How many tasks all instances closed without success for this reason, by their metrics.
+    pub(crate) async fn closed(&self, reason: &str) -> u64 {
+        let series = format!("dueline_closed_total{{reason=\"{reason}\"}} ");
+        let mut closed = 0;
+        for url in &self.urls {
+            let page = self.http.get(format!("{url}/metrics")).send().await.expect("an answer");
+            let page = page.text().await.expect("a whole answer");
+            let found = page.lines().find_map(|line| line.strip_prefix(&series));
+            closed += found.map_or(0, |count| count.parse().expect("a number"));
+        }
+        closed
     }
 
     /// Waits until the sink has noted so many calls of queues that begin with `prefix`.

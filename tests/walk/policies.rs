@@ -82,6 +82,29 @@ pub(crate) async fn a_head_blocks_is_parked_or_stops_its_queue(place: &Place) {
     assert_eq!(explained["reasons"][0]["code"], "gate", "{explained}");
     place.done("/v1/queues/heads-stop/resume", json!({"by": "alice"})).await;
     place.task_in("succeeded", "heads-stop", "next").await;
+    a_handler_and_a_queue_say_it_for_their_tasks(place).await;
+}
+
+/// The handler says `park` and `stop`, one queue says `block`, a task what it likes.
+async fn a_handler_and_a_queue_say_it_for_their_tasks(place: &Place) {
+    let slow = json!({"retry": {"max_attempts": 5, "initial": "1h", "max": "1h", "jitter": 0}});
+    let mut holds = slow.clone();
+    holds["on_failure"] = json!("block");
+    for (queue, head) in [("heads-of-handler", &slow), ("heads-of-queue", &slow), ("heads-of-task", &holds)] {
+        place.schedule(queue, "head", "aside", head.clone()).await;
+        place.schedule(queue, "next", "plain", json!({})).await;
+    }
+    place.task_in("parked", "heads-of-handler", "head").await;
+    place.task_in("succeeded", "heads-of-handler", "next").await;
+    for queue in ["heads-of-queue", "heads-of-task"] {
+        place.task_in("retrying", queue, "head").await;
+        assert_eq!(place.get(&format!("/v1/tasks/{queue}/next")).await["state"], "scheduled", "{queue}");
+    }
+    place.schedule("heads-of-dead", "head", "aside", json!({"retry": {"max_attempts": 1}})).await;
+    place.schedule("heads-of-dead", "next", "plain", json!({})).await;
+    place.task_in("dead", "heads-of-dead", "head").await;
+    let explained = place.get("/v1/tasks/heads-of-dead/next/explain").await;
+    assert_eq!(explained["reasons"][0]["code"], "gate", "{explained}");
 }
 
 /// Point 3. The dead are listed with their attempts, run again mended, by filter after a dry run, and are purged.
@@ -99,7 +122,10 @@ pub(crate) async fn the_dead_are_listed_mended_redriven_and_purged(place: &Place
     let shown = place.get("/v1/tasks/letters-0/t").await;
     assert_eq!(outcomes(&shown), ["fatal"], "{shown}");
     place.done("/v1/tasks/letters-0/t/redrive", json!({"payload": {"mended": true}, "reason": "typo"})).await;
-    place.task_in("succeeded", "letters-0", "t").await;
+    let mended = place.task_in("succeeded", "letters-0", "t").await;
+    let died = &mended["earlier"][0];
+    assert_eq!((outcomes(&mended), outcomes(died)), (vec!["succeeded"], vec!["fatal"]), "{mended}");
+    assert_eq!((&died["state"], &died["reason"]), (&json!("dead"), &json!("fatal")), "{mended}");
 
     let dry = batch(place, json!({"verb": "redrive", "handler": "letters", "dry_run": true})).await;
     assert_eq!((&dry["found"], &dry["asked"]), (&json!(5), &json!(0)), "{dry}");
@@ -155,6 +181,17 @@ pub(crate) async fn gates_pause_drop_and_end_and_are_on_record(place: &Place) {
         place.done("/v1/gates:clear", json!({"queue": "gated-3", "name": name})).await;
     }
     place.task_in("succeeded", "gated-3", "t").await;
+    // What runs already goes on, or is broken off.
+    for (queue, abort) in [("gated-6", true), ("gated-7", false)] {
+        place.schedule(queue, "t", "hang", json!({"timeout": "8s"})).await;
+        place.calls(queue, 1).await;
+        place.done("/v1/gates", json!({"queue": queue, "abort_running": abort})).await;
+    }
+    let is_aborted = |task: &Value| task["attempts"][0]["outcome"] == "aborted";
+    let broken_off = place.until("/v1/tasks/gated-6/t", is_aborted).await;
+    assert_eq!(broken_off["attempts"].as_array().map(Vec::len), Some(1), "{broken_off}");
+    let goes_on = place.until("/v1/tasks/gated-7/t", |task| task["attempts"][0]["outcome"].is_string()).await;
+    assert_eq!(goes_on["attempts"][0]["outcome"], "timed_out", "{goes_on}");
     let operations = place.get("/v1/operations?page_size=1000").await;
     let by = all(&operations["operations"], "by");
     assert!(["alice", "bob", "carol"].iter().all(|name| by.contains(name)), "{operations}");
@@ -221,12 +258,33 @@ pub(crate) async fn what_is_past_is_closed_on_record(place: &Place) {
     place.task_in("expired", "past-1", "expires").await;
     place.task_in("skipped", "past-2", "skipped").await;
     place.task_in("succeeded", "past-3", "late").await;
-    // Live.
+    // Live: what waits behind a head until its time is over.
+    let twice = json!({"retry": {"max_attempts": 2, "initial": "3s", "max": "3s", "jitter": 0}});
+    place.schedule("past-5", "head", "heads", twice).await;
+    let soon = (jiff::Timestamp::now() + jiff::SignedDuration::from_secs(1)).to_string();
+    place.schedule("past-5", "expires", "past", json!({"expires_at": soon})).await;
+    place.schedule("past-5", "skipped", "past", json!({"misfire": "skip", "misfire_grace": "1s"})).await;
+    place.schedule("past-5", "late", "past", json!({})).await;
+    place.task_in("dead", "past-5", "head").await;
+    let expired = place.task_in("expired", "past-5", "expires").await;
+    let skipped = place.task_in("skipped", "past-5", "skipped").await;
+    for task in [expired, skipped] {
+        assert!(task["closed"]["at"].is_string() && task["closed"]["epoch"].is_u64(), "{task}");
+        assert_eq!(task["attempts"], json!([]), "{task}");
+    }
+    place.task_in("succeeded", "past-5", "late").await;
     place.schedule("past-4", "expired", "past", json!({"delay": "1h"})).await;
     place.done("/v1/tasks/past-4/expired/cancel", json!({"reason": "not needed"})).await;
-    for (state, queue) in [("expired", "past-1"), ("skipped", "past-2"), ("cancelled", "past-4")] {
+    for (state, queues) in [
+        ("expired", &["past-1", "past-5"][..]),
+        ("skipped", &["past-2", "past-5"]),
+        ("cancelled", &["past-4"]),
+    ] {
         let listed = place.get(&format!("/v1/tasks?state={state}&handler=past")).await;
-        assert_eq!(all(&listed["tasks"], "queue"), [queue], "{listed}");
+        assert_eq!(all(&listed["tasks"], "queue"), queues, "{listed}");
     }
-    assert_eq!(place.sink.of("past").len(), 1);
+    assert_eq!(place.sink.of("past-3").len() + place.sink.of("past-5").len(), 4, "two of them of the head");
+    for reason in ["expired", "skipped"] {
+        assert!(place.closed(reason).await >= 2, "{reason}");
+    }
 }

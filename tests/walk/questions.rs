@@ -74,6 +74,10 @@ pub(crate) async fn history_and_lists_tell_everything(place: &Place) {
         attempt["instance"].is_string() && attempt["epoch"].is_u64() && attempt["started_at"].is_string(),
         "{task}"
     );
+    let events = task["events"].as_array().expect("events");
+    assert!(events.iter().all(|event| event["epoch"].is_u64() && event["appended_at"].is_string()), "{task}");
+    let times = all(&task["earlier"], "due_at");
+    assert!(times.len() == 2 && all(&task["earlier"], "state") == ["replaced", "replaced"], "{task}");
 }
 
 /// The ids of all pages of a list, in pages of five.

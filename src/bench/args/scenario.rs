@@ -29,6 +29,8 @@ pub enum Scenario {
     Redrive,
     /// `steady` twice: as it is, and with `--tasks` tasks behind the head of one queue that waits at a gate.
     Blocked,
+    /// `steady` on three nodes (embedded on one) while a gate on everything is set and cleared: time until the last call.
+    Gate,
     /// A second node comes, the first stops in order, a third is lost: time until all shards run again. On servers.
     Takeover,
     /// The 50 newest and the 50 oldest tasks of one queue, over HTTP, with `--tasks` tasks of it in the store.
@@ -54,6 +56,7 @@ impl Scenario {
             Scenario::LongRunning => "long-running",
             Scenario::Redrive => "redrive",
             Scenario::Blocked => "blocked",
+            Scenario::Gate => "gate",
             Scenario::Takeover => "takeover",
             Scenario::List => "list",
             Scenario::Ceiling => "ceiling",
@@ -68,12 +71,12 @@ impl Scenario {
     /// Whether what is measured is tasks per second or the lateness at a rate, which a raw program also has.
     pub(in super::super) fn has_ceiling(self) -> bool {
         use Scenario::{
-            Blocked, Ceiling, Forward, Handlers, Herd, Http, Ingest, List, LongRunning, Payload, Pending,
-            Pipeline, Queues, Redrive, Steady, Takeover,
+            Blocked, Ceiling, Forward, Gate, Handlers, Herd, Http, Ingest, List, LongRunning, Payload,
+            Pending, Pipeline, Queues, Redrive, Steady, Takeover,
         };
         match self {
             Pipeline | Http | Ingest | Steady | Pending | Queues | Payload | Forward | Handlers => true,
-            Herd | LongRunning | Redrive | Blocked | Takeover | List | Ceiling => false,
+            Herd | LongRunning | Redrive | Blocked | Gate | Takeover | List | Ceiling => false,
         }
     }
 

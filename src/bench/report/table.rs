@@ -1,6 +1,6 @@
 //! A report as a table for people.
 
-use super::{Percentiles, Report};
+use super::{GateEffect, Percentiles, Report};
 
 impl Report {
     /// A table for people, one after the other where there are several runs.
@@ -53,6 +53,15 @@ impl Report {
                 format!(
                     "stop {:.0}  all shards run {:.0}  first run {:.0}",
                     restart.stop_ms, restart.running_ms, restart.first_run_ms
+                )
+            }),
+        );
+        add(
+            "gate ms",
+            self.gate.map(|gate| {
+                let GateEffect { nodes, rounds, answered_ms, closed_ms } = gate;
+                format!(
+                    "on record {answered_ms:.0}  last call {closed_ms:.0} on {nodes} nodes, longest of {rounds}"
                 )
             }),
         );

@@ -106,6 +106,11 @@ pub(super) fn figures(reports: &BTreeMap<&'static str, Report>, is_servers: bool
         Bound::AtMost(1.1, ""),
         report("blocked").and_then(|report| Some(report.lateness_ms.p99 / report.lateness_before_ms?.p99)),
     );
+    add(
+        "a gate in force on all instances",
+        Bound::AtMost(2.0, "s"),
+        report("gate").and_then(|report| Some(report.gate?.closed_ms / 1e3)),
+    );
     add("dead letters redriven", Bound::AtLeast(2_000.0, "tasks/s"), report("redrive").map(per_second));
     add(
         "the 50 newest tasks of a large queue, p99",

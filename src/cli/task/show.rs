@@ -58,16 +58,36 @@ fn words(answer: &str) -> anyhow::Result<String> {
         lines.push_str(&format!("{name:<10} {shown}\n"));
     }
     for attempt in list(&task, "attempts")? {
-        let outcome = attempt["outcome"].as_str().unwrap_or("open");
-        let error = attempt["error"].as_str().map(|error| format!(": {error}")).unwrap_or_default();
-        let at = text(&attempt["started_at"]);
-        lines.push_str(&format!("attempt {}  {at}  {outcome}{error}\n", attempt["attempt"]));
+        lines.push_str(&format!("{}\n", line_of_attempt(&attempt)));
     }
     for event in list(&task, "events")? {
-        let at = text(&event["appended_at"]);
-        lines.push_str(&format!("event      {at}  {}: {}\n", text(&event["verb"]), text(&event["decision"])));
+        let (at, reason) = (text(&event["appended_at"]), given(&event["reason"], " (", ")"));
+        let (verb, decision) = (text(&event["verb"]), text(&event["decision"]));
+        lines.push_str(&format!("event      {at}  {verb}: {decision}{reason}\n"));
+    }
+    for earlier in list(&task, "earlier")? {
+        let (state, due) = (text(&earlier["state"]), text(&earlier["due_at"]));
+        let closed = given(&earlier["closed"]["at"], " at ", "");
+        lines.push_str(&format!(
+            "before     due {due}, {state}{}{closed}\n",
+            given(&earlier["reason"], " (", ")")
+        ));
+        for attempt in earlier["attempts"].as_array().into_iter().flatten() {
+            lines.push_str(&format!("  {}\n", line_of_attempt(attempt)));
+        }
     }
     Ok(lines)
+}
+
+fn line_of_attempt(attempt: &Value) -> String {
+    let outcome = attempt["outcome"].as_str().unwrap_or("open");
+    let at = text(&attempt["started_at"]);
+    format!("attempt {}  {at}  {outcome}{}", attempt["attempt"], given(&attempt["error"], ": ", ""))
+}
+
+/// A text between two others; nothing when there is none.
+fn given(value: &Value, before: &str, behind: &str) -> String {
+    value.as_str().map(|text| format!("{before}{text}{behind}")).unwrap_or_default()
 }
 
 /// A text that can be read is shown without its quotes.

@@ -34,6 +34,25 @@ fn an_unknown_key_is_refused_with_its_line_and_the_nearest_known_one() {
 }
 
 #[test]
+fn tables_of_queues_say_something_of_one_queue_each() {
+    let twice =
+        "[[queue]]\nname = \"q\"\non_dead = \"stop\"\n[[queue]]\nname = \"q\"\non_failure = \"park\"\n";
+    check_problem(twice, "dueline.toml:5: queue.name is \"q\" again: each queue has one table");
+    check_problem(
+        "[[queue]]\nname = \"q\"\n",
+        "dueline.toml:2: queue.name is \"q\", and nothing is said of it: write on_failure or on_dead",
+    );
+    check_problem(
+        "[[queue]]\non_failure = \"park\"\n",
+        "dueline.toml:1: queue.name is missing: write name = …, the queue that tasks name",
+    );
+    check_problem(
+        "[[queue]]\nname = \"q\"\non_failure = \"stop\"\non_dead = \"stop\"\n",
+        "dueline.toml:3: on_failure must be one of \"block\", \"park\"; found \"stop\"",
+    );
+}
+
+#[test]
 fn a_value_out_of_bounds_or_of_another_type_is_refused_in_words() {
     for (toml, problem) in [
         (

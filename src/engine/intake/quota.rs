@@ -41,8 +41,9 @@ impl Left {
 
     fn at(self, rate: Rate, shards: u64, now: Wall) -> Left {
         let passed = u64::try_from(now.0 - self.at.0).unwrap_or(0);
-        let units = self.units.saturating_add(rate.count().saturating_mul(passed)).min(most(rate, shards));
-        Left { units, at: self.at.max(now) }
+        let units = self.units.saturating_add(rate.count().saturating_mul(passed));
+        let most = if planted!(QuotaSavedUp) { u64::MAX } else { most(rate, shards) };
+        Left { units: units.min(most), at: self.at.max(now) }
     }
 }
 

@@ -90,7 +90,7 @@ fn nothing_starts_while_what_is_ready_is_still_to_be_read() {
 #[test]
 fn a_shard_that_does_not_run_says_so() {
     let rig = Rig::with(Options::new(Shard(0), 1, "rig"));
-    assert_eq!(rig.engine.not_running(), Some(Explanation::ShardNotRunning("idle")));
+    assert_eq!(rig.engine.not_running(), Some(Explanation::ShardNotRunning("idle", None)));
     assert_eq!(Rig::running().engine.not_running(), None);
 }
 

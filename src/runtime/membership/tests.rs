@@ -45,7 +45,7 @@ async fn started(dir: &Path, timing: Timing, before: Option<Bump>) -> Service {
     }
     let producer = log.producer();
     let resources = Resources { producer: producer.clone(), code: Default::default(), loopback_urls: None };
-    let handlers = Handlers { names: Default::default(), loopback_urls: false };
+    let handlers = Handlers::default();
     let options = Options {
         instance: "test".into(),
         dc: "dc1".into(),

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use fjall::compaction::Leveled;
+use fjall::config::{FilterPolicy, PartitioningPolicy};
 use fjall::{Keyspace, KeyspaceCreateOptions, PersistMode};
 use futures::future::BoxFuture;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -38,6 +39,8 @@ const MEMTABLE_BYTES_FJALL: u64 = 4 * MEMTABLE_BYTES_MAX;
 const TABLE_BYTES: u64 = 8 * 1024 * 1024;
 /// Flushed memtables of a table that are compacted together: more are written less often, and each is one more to look into.
 const TABLES_UNSORTED: u8 = 8;
+/// Tables that single keys are looked up in, which filters speed up; of the others ranges are read.
+const READ_BY_KEY: [&str; 3] = ["task_event", "payload", "meta"];
 /// Threads that flush and compact. Of several, fjall keeps one free for flushes, which spins while others compact.
 const WORKER_THREADS: usize = 1;
 /// Free disk space below which writes are refused, in bytes (default): room to flush what is in memory, and to start.
@@ -213,13 +216,20 @@ impl Tables {
             .max_journaling_size(JOURNAL_BYTES_MAX)
             .worker_threads(WORKER_THREADS)
             .open()?;
+        // A table that is there already keeps what it was made with.
         let table = |name| {
             let compaction =
                 || Leveled::default().with_table_target_size(TABLE_BYTES).with_l0_threshold(TABLES_UNSORTED);
             let options = || {
-                KeyspaceCreateOptions::default()
+                let options = KeyspaceCreateOptions::default()
                     .max_memtable_size(MEMTABLE_BYTES_FJALL)
-                    .compaction_strategy(Arc::new(compaction()))
+                    .compaction_strategy(Arc::new(compaction()));
+                if READ_BY_KEY.contains(&name) {
+                    // Else each look-up of a new id reads all of a file's filter, 80 KB, that the block cache does not keep.
+                    options.filter_block_partitioning_policy(PartitioningPolicy::all(true))
+                } else {
+                    options.filter_policy(FilterPolicy::disabled())
+                }
             };
             database.keyspace(name, options)
         };

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use crate::model::HeadPolicies;
+
 /// The handlers of an installation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Handlers {
@@ -10,6 +12,8 @@ pub struct Handlers {
     pub names: BTreeSet<String>,
     /// Whether an event may give an http URL of this very machine in place of a name.
     pub loopback_urls: bool,
+    /// What a failed or dead task does to its queue where its event does not say.
+    pub heads: HeadPolicies,
 }
 
 impl Handlers {

@@ -14,7 +14,7 @@ use crate::model::limits::{
     TIMEOUT_MS_MAX,
 };
 use crate::model::{
-    Due, Event, HandlerName, Misfire, OnConflict, OnDead, OnFailure, Payload, QueueName, Redrive,
+    Due, Event, HandlerName, HeadPolicy, Misfire, OnConflict, OnDead, OnFailure, Payload, QueueName, Redrive,
     RejectReason, RetryPolicy, TaskContent, TaskId, Verb, Wall,
 };
 use crate::wire::time::Round;
@@ -147,7 +147,8 @@ pub(super) fn event(envelope: Envelope<'_>, appended: Wall, rules: &Rules) -> Re
     let verb = match word {
         Word::Schedule => {
             let due = due(&fields, appended)?.unwrap_or(Due::Now);
-            Verb::Schedule(due, Box::new(content(&fields, traceparent, rules)?))
+            let queue = queue.as_ref().map(QueueName::as_str).or(id.as_ref().map(TaskId::as_str));
+            Verb::Schedule(due, Box::new(content(&fields, queue.unwrap_or_default(), traceparent, rules)?))
         }
         Word::Cancel => Verb::Cancel,
         Word::Reschedule => {
@@ -203,14 +204,21 @@ fn due(fields: &Fields<'_>, appended: Wall) -> Result<Option<Due>, Fault> {
     }
 }
 
-fn content(fields: &Fields<'_>, traceparent: Option<Arc<str>>, rules: &Rules) -> Result<TaskContent, Fault> {
+fn content(
+    fields: &Fields<'_>,
+    queue: &str,
+    traceparent: Option<Arc<str>>,
+    rules: &Rules,
+) -> Result<TaskContent, Fault> {
     let arc = |name| match fields.get(name) {
         None => Ok(None),
         Some(field) => field.tag(TEXT_BYTES_MAX).map(|text| Some(Arc::from(text))),
     };
     let word = |name, words: &[(&str, _)]| fields.get(name).map(|field| field.word(words)).transpose();
+    let handler = handler(fields, rules)?;
+    let head = head(fields)?.or(rules.handlers.heads.of(queue, handler.as_str()));
     Ok(TaskContent {
-        handler: handler(fields, rules)?,
+        handler,
         payload: payload(fields, rules)?,
         priority: fields.get("priority").map_or(Ok(PRIORITY_DEFAULT), |f| f.whole(0..=9).map(|n| n as u8))?,
         collection: arc("collection")?,
@@ -219,8 +227,8 @@ fn content(fields: &Fields<'_>, traceparent: Option<Arc<str>>, rules: &Rules) ->
         misfire: word("misfire", &[("run", Misfire::Run), ("skip", Misfire::Skip)])?.unwrap_or(Misfire::Run),
         misfire_grace_ms: duration(fields, "misfire_grace", 0, DUE_AHEAD_MAX, TEN_YEARS)?.unwrap_or(0),
         on_conflict: on_conflict(fields)?,
-        on_failure: on_failure(fields)?,
-        on_dead: on_dead(fields)?,
+        on_failure: head.on_failure.unwrap_or_default(),
+        on_dead: head.on_dead.unwrap_or_default(),
         retry: fields.get("retry").map(|field| retry(&field.fields()?)).transpose()?,
         labels: fields.get("labels").map_or(Ok(BTreeMap::new()), |field| labels(&field))?,
         created_by: arc("created_by")?,
@@ -228,14 +236,13 @@ fn content(fields: &Fields<'_>, traceparent: Option<Arc<str>>, rules: &Rules) ->
     })
 }
 
-fn on_failure(fields: &Fields<'_>) -> Result<OnFailure, Fault> {
-    let words = [("block", OnFailure::Block), ("park", OnFailure::Park)];
-    fields.get("on_failure").map_or(Ok(OnFailure::Block), |field| field.word(&words))
-}
-
-fn on_dead(fields: &Fields<'_>) -> Result<OnDead, Fault> {
-    let words = [("continue", OnDead::Continue), ("stop", OnDead::Stop)];
-    fields.get("on_dead").map_or(Ok(OnDead::Continue), |field| field.word(&words))
+fn head(fields: &Fields<'_>) -> Result<HeadPolicy, Fault> {
+    let on_failure = [("block", OnFailure::Block), ("park", OnFailure::Park)];
+    let on_dead = [("continue", OnDead::Continue), ("stop", OnDead::Stop)];
+    Ok(HeadPolicy {
+        on_failure: fields.get("on_failure").map(|field| field.word(&on_failure)).transpose()?,
+        on_dead: fields.get("on_dead").map(|field| field.word(&on_dead)).transpose()?,
+    })
 }
 
 fn on_conflict(fields: &Fields<'_>) -> Result<OnConflict, Fault> {
