@@ -155,8 +155,6 @@ pub struct Topics {
     pub prefix: String,
     /// Partitions of the schedule topic = shards.
     pub partitions: u32,
-    /// Partitions of the events topic.
-    pub event_partitions: u32,
     /// Replicas.
     pub replication_factor: u32,
     /// Replicas that must have a record before it counts.

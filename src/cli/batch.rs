@@ -208,6 +208,27 @@ pub(super) async fn begin(client: &Client, format: Format, mut body: Value, how:
     tell(format, &seen)
 }
 
+/// Counts the tasks that a filter takes, and changes nothing; says what would become of them.
+pub(super) async fn count(
+    client: &Client,
+    format: Format,
+    mut body: Value,
+    would: &str,
+) -> anyhow::Result<()> {
+    body["dry_run"] = json!(true);
+    let begun = client.post("/v1/batches", body.to_string(), None).await?;
+    let seen = until_over(client, begun["id"].as_u64().unwrap_or_default()).await?;
+    match format {
+        Format::Text => output::text(&counted(&seen, would)),
+        Format::Json | Format::Jsonl => output::json(format, &seen),
+    }
+}
+
+fn counted(seen: &Value, would: &str) -> String {
+    let sample: String = entries(&seen["sample"]).iter().map(line_of_key).collect();
+    format!("{} {would}; the first:\n{sample}", seen["found"])
+}
+
 /// Looks until a batch is done or stopped. A server that does not answer for a while is asked again.
 async fn until_over(client: &Client, id: u64) -> anyhow::Result<Value> {
     let bar = indicatif::ProgressBar::new_spinner().with_style(style());
@@ -249,9 +270,7 @@ fn tell(format: Format, seen: &Value) -> anyhow::Result<()> {
     if format != Format::Text {
         output::json(format, seen)?;
     } else if seen["dry_run"] == Value::Bool(true) {
-        let sample = entries(&seen["sample"]);
-        let lines: String = sample.iter().map(line_of_key).collect();
-        output::text(&format!("{} would be {done}; the first:\n{lines}", count("found")))?;
+        output::text(&counted(seen, &format!("would be {done}")))?;
     } else {
         let (asked, failed) = (count("asked"), count("failed"));
         output::text(&format!("{asked} asked to be {done}, {failed} failed (batch {})\n", seen["id"]))?;

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::batch;
 use super::client::{Client, entries};
 use super::output;
 use super::task::{many, one};
@@ -69,6 +70,9 @@ pub(super) struct Set {
     /// Only on these days, from one time to another, in an IANA zone.
     #[arg(long, value_name = "DAYS TIMES ZONE")]
     blackout: Option<String>,
+    /// Count the tasks of the next seven days that would come to it, show the first, and set nothing.
+    #[arg(long)]
+    dry_run: bool,
 }
 
 /// Clear a gate: what waited at it goes on.
@@ -86,6 +90,13 @@ pub(super) async fn run(global: &Global, verb: Verb) -> anyhow::Result<()> {
         Verb::List => {
             let found = client.get("/v1/gates", &[]).await?;
             many(format, entries(&found["gates"]), "no gates", line_of_gate)
+        }
+        Verb::Set(set) if set.dry_run => {
+            let mut body = set.target.body()?;
+            // A gate's name tells it from others; a cancel takes just what has not started, as a gate does.
+            body.as_object_mut().map(|fields| fields.remove("name"));
+            body["verb"] = json!("cancel");
+            batch::count(&client, format, body, "would come to the gate").await
         }
         Verb::Set(set) => {
             let mut body = set.target.body()?;

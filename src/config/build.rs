@@ -177,7 +177,6 @@ fn topics(main: &Section, problems: &mut Vec<Problem>) -> Topics {
     let topics = Topics {
         prefix: main.text("topics.prefix"),
         partitions: count(main, "topics.partitions"),
-        event_partitions: count(main, "topics.event_partitions"),
         replication_factor: count(main, "topics.replication_factor"),
         min_insync_replicas: count(main, "topics.min_insync_replicas"),
         task_events: main.bool("topics.task_events"),

@@ -107,12 +107,6 @@ pub(super) static KEYS: &[Key] = &[
         Text("64"),
         "Shards: partitions of the schedule topic; fixed when the installation is made",
     ),
-    key(
-        "topics.event_partitions",
-        Integer { min: 1, max: 10_000 },
-        Text("16"),
-        "Partitions of the events topic, in which a queue's events are in order: more for more consumers, at the cost of more and smaller requests",
-    ),
     key("topics.replication_factor", Integer { min: 1, max: 15 }, Text("3"), "Replicas of each topic"),
     key(
         "topics.min_insync_replicas",

@@ -207,7 +207,7 @@ impl Engine {
 
     fn overdue(&self, place: Place) -> Option<CloseReason> {
         let task = self.window.get(place)?;
-        if task.content.expires_at.is_some_and(|at| self.now.wall > at) {
+        if task.content.expires_at.is_some_and(|at| self.now.wall > at) && !planted!(ExpiryIgnored) {
             return Some(CloseReason::Expired);
         }
         if self.is_dropped(place) {
@@ -215,6 +215,7 @@ impl Engine {
         }
         let grace = i64::try_from(task.content.misfire_grace_ms).unwrap_or(i64::MAX);
         let skips = task.content.misfire == crate::model::Misfire::Skip && task.counts.attempt == 1;
+        let skips = skips && !planted!(MisfireIgnored);
         let late_at = task.due_at.plus_ms(grace).plus_ms(SKIP_SLACK_MS);
         (skips && self.now.wall > late_at).then_some(CloseReason::Skipped)
     }

@@ -123,6 +123,8 @@ mod switch {
         SameIdUnderWay "an event is decided before the one before it of its id is on record",
         UnshownIsFinished "a task that is on record and not visible yet is taken for finished",
         RefusedTokenIsFailure "a refused token counts as a failed attempt",
+        ExpiryIgnored "a task starts after it has expired",
+        MisfireIgnored "a task that is to be skipped when it is late runs late",
         RateNotShared "each instance takes the whole rate of a handler for itself",
         CollectionNotCounted "slots of a collection are not counted",
         ReserveForgotten "slots kept for high priorities are given to any",

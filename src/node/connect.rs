@@ -146,7 +146,6 @@ pub fn wanted_topics(config: &Config) -> crate::log::kafka::topics::Wanted {
     crate::log::kafka::topics::Wanted {
         prefix: topics.prefix.clone(),
         partitions: topics.partitions,
-        event_partitions: topics.event_partitions,
         replication_factor: u16::try_from(topics.replication_factor).unwrap_or(u16::MAX),
         min_insync_replicas: u16::try_from(topics.min_insync_replicas).unwrap_or(u16::MAX),
         ..crate::log::kafka::topics::Wanted::default()

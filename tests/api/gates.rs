@@ -86,6 +86,27 @@ async fn a_gate_on_everything_stops_every_queue_until_it_is_cleared() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_would_come_to_a_gate_is_counted_and_nothing_is_set() {
+    let (_dir, dev) = started().await;
+    for id in ["a", "b"] {
+        let mut later = task("q", id);
+        later["delay"] = json!("1h");
+        dev.post("/v1/tasks", &later).await;
+    }
+    dev.post("/v1/tasks", &json!({"queue": "r", "id": "c", "handler": "log", "delay": "1h"})).await;
+    let counted = dev.cli(&["gate", "set", "collection", "tenant-7", "--dry-run"]);
+    assert_eq!(
+        (counted.code, &*counted.out),
+        (0, "2 would come to the gate; the first:\nq  a\nq  b\n"),
+        "{counted:?}"
+    );
+    let counted = dev.cli(&["gate", "set", "all", "--dry-run", "--name", "night", "-o", "json"]);
+    assert!(counted.code == 0 && counted.out.contains("\"found\":3"), "{counted:?}");
+    assert_eq!(dev.get("/v1/gates").await.json["gates"], json!([]));
+    dev.task_in("scheduled", "q", "a").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_queue_is_paused_and_resumed() {
     let (_dir, dev) = started().await;
     assert_eq!(dev.post("/v1/queues/q%2F1/pause", &json!({"reason": "look"})).await.status, 200);

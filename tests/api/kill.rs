@@ -182,3 +182,21 @@ async fn what_was_over_after_an_outage_is_closed_on_record_and_the_rest_runs() {
     }
     assert_eq!(sink.calls().iter().map(Call::id).collect::<Vec<_>>(), ["late"]);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_owner_uses_up_no_attempt() {
+    let (dir, sink) = (tempfile::tempdir().expect("a folder"), Sink::start().await);
+    let dev = Dev::start(dir.path()).await;
+    let task = json!({"queue": "q", "id": "held", "timeout": "3s", "handler": sink.handler("hold"),
+        "retry": {"max_attempts": 1}});
+    assert_eq!(dev.post("/v1/tasks", &task).await.status, 201);
+    until("the call", || async { (sink.count() == 1).then_some(()) }).await;
+    dev.kill();
+    let dev = Dev::start(dir.path()).await;
+    until("the second call", || async { (sink.count() == 2).then_some(()) }).await;
+    sink.release();
+    let done = dev.task_in("succeeded", "q", "held").await;
+    let outcomes: Vec<_> =
+        done["attempts"].as_array().expect("attempts").iter().map(|one| &one["outcome"]).collect();
+    assert_eq!(outcomes, ["interrupted", "succeeded"], "{done}");
+}

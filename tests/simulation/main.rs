@@ -16,6 +16,7 @@ mod operation;
 mod people;
 mod perform;
 mod planted;
+mod policies;
 mod quorum;
 mod rare;
 mod records;

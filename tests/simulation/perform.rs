@@ -103,6 +103,7 @@ impl World {
             }
             Effect::Call(order) => {
                 self.judge_call(from, &order);
+                self.judge_policy(from, &order);
                 self.judge_rates(&order);
                 self.judge_slots(from, &order);
                 let ms = self.way();

@@ -26,10 +26,8 @@ const RETENTION_MS: u64 = 7 * 86_400_000;
 pub struct Wanted {
     /// Prefix of the names.
     pub prefix: String,
-    /// Partitions of each topic but that of task events, the shards: at least 1, fixed for good.
+    /// Partitions of each topic, the shards: at least 1, fixed for good.
     pub partitions: u32,
-    /// Partitions of the topic of task events: at least 1. Each is a request of its own, and there are three records a task.
-    pub event_partitions: u32,
     /// Replicas of each partition, at least 1.
     pub replication_factor: u16,
     /// Replicas that must have a record before it is acknowledged, at least 1.
@@ -45,7 +43,6 @@ impl Default for Wanted {
         Wanted {
             prefix: "dueline".into(),
             partitions: 64,
-            event_partitions: 16,
             replication_factor: 3,
             min_insync_replicas: 2,
             retention_ms: RETENTION_MS,
@@ -107,10 +104,6 @@ fn planned(topic: Topic, wanted: &Wanted) -> Planned {
         Topic::Rejected => wanted.message_bytes_max + REJECTED_EXTRA_BYTES,
         Topic::Schedule | Topic::Events | Topic::Dead => wanted.message_bytes_max,
     };
-    let partitions = match topic {
-        Topic::Events => wanted.event_partitions,
-        Topic::Schedule | Topic::Rejected | Topic::Dead => wanted.partitions,
-    };
     let settings = [
         ("cleanup.policy", "delete".to_owned()),
         ("max.message.bytes", bytes_max.to_string()),
@@ -121,7 +114,7 @@ fn planned(topic: Topic, wanted: &Wanted) -> Planned {
     ];
     Planned {
         name: topic.name(&wanted.prefix),
-        partitions,
+        partitions: wanted.partitions,
         replication_factor: wanted.replication_factor,
         settings: settings.into_iter().map(|(name, value)| Setting { name, value }).collect(),
     }

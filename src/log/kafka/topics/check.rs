@@ -126,10 +126,6 @@ fn partitions(planned: &Planned, real: &Topic) -> Finding {
         let todo = "the number of shards is fixed for good: set topics.partitions to what the topic has, if it was \
                     created so; if partitions were added later, keys have moved: make a new generation of the topic";
         Finding::new(Level::Fail, about, what, todo)
-    } else if name.ends_with(".events") {
-        let todo = "set topics.event_partitions to what the topic has: the order of a queue's events rests on the number \
-                    staying as it is";
-        Finding::new(Level::Warn, about, what, todo)
     } else {
         let todo = "the order of a queue's records rests on the number staying as it is";
         Finding::new(Level::Warn, about, what, todo)
