@@ -216,8 +216,14 @@ pub(super) async fn count(
     would: &str,
 ) -> anyhow::Result<()> {
     body["dry_run"] = json!(true);
-    let begun = client.post("/v1/batches", body.to_string(), None).await?;
-    let seen = until_over(client, begun["id"].as_u64().unwrap_or_default()).await?;
+    let key = uuid::Uuid::new_v4().to_string();
+    let begun = client.post_keyed("/v1/batches", body.to_string(), None, Some(&key)).await?;
+    let id = begun["id"].as_u64().unwrap_or_default();
+    let seen = until_over(client, id).await?;
+    if seen["state"] == "stopped" {
+        let text = format!("batch {id}, which counts, was stopped: {} were found before", seen["found"]);
+        return Err(Exit::PartlyFailed.with(text));
+    }
     match format {
         Format::Text => output::text(&counted(&seen, would)),
         Format::Json | Format::Jsonl => output::json(format, &seen),

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::batch;
-use super::client::{Client, entries};
+use super::client::{Client, entries, segment};
 use super::output;
 use super::task::{many, one};
 use super::{Exit, Global};
@@ -70,8 +70,9 @@ pub(super) struct Set {
     /// Only on these days, from one time to another, in an IANA zone.
     #[arg(long, value_name = "DAYS TIMES ZONE")]
     blackout: Option<String>,
-    /// Count the tasks of the next seven days that would come to it, show the first, and set nothing.
-    #[arg(long)]
+    /// Count the tasks that would come to it, of those that may start from a day ago to in seven days, show the first, and set
+    /// nothing. It is a dry run of a batch, and on record as one.
+    #[arg(long, conflicts_with_all = ["until", "duration", "blackout", "drop", "abort_running"])]
     dry_run: bool,
 }
 
@@ -93,6 +94,10 @@ pub(super) async fn run(global: &Global, verb: Verb) -> anyhow::Result<()> {
         }
         Verb::Set(set) if set.dry_run => {
             let mut body = set.target.body()?;
+            if let Some(handler) = body["handler"].as_str() {
+                // Refused by name, as a gate on it would be.
+                client.get(&format!("/v1/handlers/{}/explain", segment(handler)?), &[]).await?;
+            }
             // A gate's name tells it from others; a cancel takes just what has not started, as a gate does.
             body.as_object_mut().map(|fields| fields.remove("name"));
             body["verb"] = json!("cancel");

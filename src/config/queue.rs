@@ -31,6 +31,11 @@ fn policy(section: &Section) -> Result<(QueueName, HeadPolicy), Problem> {
     let missing = || problem(section, "name", "is missing: write name = …, the queue that tasks name");
     let name = section.text_if_set("name").ok_or_else(missing)?;
     let name = QueueName::new(&name).map_err(|error| problem(section, "name", error.to_string()))?;
+    if name.as_str() == "*" {
+        let text =
+            "is \"*\", which no other queues go by: what holds for all tasks of a handler is said there";
+        return Err(problem(section, "name", text));
+    }
     let policy = head(section);
     if policy == HeadPolicy::default() {
         let text = format!("is {:?}, and nothing is said of it: write on_failure or on_dead", name.as_str());

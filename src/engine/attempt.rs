@@ -226,8 +226,9 @@ impl Engine {
         };
         let (name, lane) = (task.key.queue.clone(), self.lane_of(task));
         let is_head = self.queues.by_name.get(&name).and_then(Queue::head) == Some(place);
-        let may_start =
-            self.may_start() && is_head && !self.intake.is_frozen(place) && self.bar_of(place).is_none();
+        // Reading took time: a gate may have closed, and the task expired.
+        let is_free = self.bar_of(place).is_none() && self.overdue(place).is_none();
+        let may_start = self.may_start() && is_head && !self.intake.is_frozen(place) && is_free;
         if let (Ok(Some(bytes)), true) = (&payload, may_start) {
             return self.write_start(place, lane, bytes.clone());
         }

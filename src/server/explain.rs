@@ -8,7 +8,9 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 
 use crate::engine::{Explanation, Holdup, Lane, Whose};
-use crate::model::{HandlerName, NameError, QueueName, Target, TaskKey, TaskState, Wall, home_shard};
+use crate::model::{
+    HandlerName, NameError, Outcome, QueueName, Target, TaskKey, TaskState, Wall, home_shard,
+};
 use crate::wire::time::{Round, format_time, parse_time};
 
 use super::params::{HandlerPath, NoParams, QueuePath, TaskPath};
@@ -54,9 +56,14 @@ fn without_owner(app: &App, task: TaskView, problem: &Problem) -> Answer<Explain
     let whose = whose(&task)?;
     let time = |text: &str| parse_time(text, Round::Up).ok();
     let now = app.node.service().clock().now().wall;
-    let waits = match task.next_at.as_deref().and_then(time) {
-        Some(at) => u32::try_from(task.attempts.len()).ok().map(|made| Explanation::Retrying(made + 1, at)),
-        None => time(&task.ready_at).filter(|at| *at > now).map(Explanation::NotDue),
+    let is_ahead = |text: Option<&str>| text.and_then(time).filter(|at| *at > now);
+    let last = task.attempts.last();
+    let waits = match (is_ahead(task.next_at.as_deref()), last) {
+        (Some(at), Some(last)) => {
+            let used = u32::from(last.outcome.as_deref() != Some(Outcome::NotCalled.word()));
+            Some(Explanation::Retrying(last.attempt + used, at))
+        }
+        _ => is_ahead(Some(&task.ready_at)).map(Explanation::NotDue),
     };
     let closed = app.node.service().gates().closed();
     let bars = closed
@@ -83,7 +90,7 @@ fn whose(task: &TaskView) -> Answer<Whose> {
 async fn explained_here(app: &App, found: &Found) -> Answer<ExplainView> {
     let (whose, shard, place) = (whose(&found.view)?, found.shard, found.place);
     let asked = hop::ask(app, shard, move |engine| engine.explain(&whose, place)).await;
-    let reasons = asked.ok_or_else(|| hop::no_owner(shard))?;
+    let reasons = asked.ok_or_else(|| hop::not_answered(app, shard))?;
     Ok(view_of(app, found.view.clone(), &reasons))
 }
 
@@ -117,7 +124,7 @@ pub(super) async fn queue(
     let asked = hop::ask(&app, shard, move |engine| {
         (engine.queue(&name), engine.next_of(&name), engine.not_running())
     });
-    let (found, next, not_running) = asked.await.ok_or_else(|| hop::no_owner(shard))?;
+    let (found, next, not_running) = asked.await.ok_or_else(|| hop::not_answered(&app, shard))?;
     let mut view = QueueExplainView {
         queue: queue.to_string(),
         shard: shard.0,

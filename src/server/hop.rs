@@ -39,6 +39,15 @@ pub(super) fn no_owner(shard: Shard) -> Problem {
     Problem::unavailable("no_owner", detail, 2)
 }
 
+/// Nobody can be asked about a shard that this instance was asked about in vain.
+pub(super) fn not_answered(app: &App, shard: Shard) -> Problem {
+    if !app.node.service().shards().contains(&shard) {
+        return no_owner(shard);
+    }
+    let detail = format!("Shard {} is of this instance and did not answer in time: it is busy.", shard.0);
+    Problem::unavailable("shard_busy", detail, 2)
+}
+
 /// Asks a shard of this instance; `None` = it has no such shard, or that is too busy to answer.
 pub(super) async fn ask<T: Send + 'static>(
     app: &App,
@@ -96,7 +105,10 @@ pub(super) async fn to_owner(
     }
     let row = app.node.store().owner(shard).await?;
     let own = is_own(app.node.config(), &row.instance, &row.advertise);
-    if row.released_epoch == row.epoch || own || headers.contains_key(HOP) {
+    if own {
+        return Err(not_answered(app, shard));
+    }
+    if row.released_epoch == row.epoch || headers.contains_key(HOP) {
         return Err(no_owner(shard));
     }
     let answer = get(app, &row.advertise, uri, headers).await.map_err(|error| {

@@ -4,6 +4,7 @@ use axum::Json;
 use axum::http::{HeaderMap, StatusCode, header::CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use futures::future::join_all;
 use futures::{StreamExt, stream};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -133,10 +134,10 @@ pub(super) async fn show(app: App, TaskPath(key): TaskPath, _: NoParams) -> Answ
         let stored = app.node.store().payload(found.shard, found.place).await?;
         view.payload = stored.and_then(|bytes| serde_json::from_slice(&bytes).ok());
     }
-    for place in found.earlier {
-        let facts = app.node.store().facts(found.shard, place).await?;
+    let earlier = found.earlier.iter().map(|place| app.node.store().facts(found.shard, *place));
+    for facts in join_all(earlier).await {
         // What retention has forgotten is left out.
-        view.earlier.extend(task_view(&facts).map(EarlierView::of));
+        view.earlier.extend(EarlierView::of(&facts?));
     }
     Ok(Json(view))
 }

@@ -101,7 +101,9 @@ async fn what_would_come_to_a_gate_is_counted_and_nothing_is_set() {
         "{counted:?}"
     );
     let counted = dev.cli(&["gate", "set", "all", "--dry-run", "--name", "night", "-o", "json"]);
-    assert!(counted.code == 0 && counted.out.contains("\"found\":3"), "{counted:?}");
+    assert!(counted.code == 0 && counted.out.contains("\"found\": 3"), "{counted:?}");
+    let unknown = dev.cli(&["gate", "set", "handler", "lgo", "--dry-run"]);
+    assert!(unknown.code != 0 && unknown.err.contains("lgo"), "{unknown:?}");
     assert_eq!(dev.get("/v1/gates").await.json["gates"], json!([]));
     dev.task_in("scheduled", "q", "a").await;
 }

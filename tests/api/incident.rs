@@ -2,7 +2,6 @@
 //! says, but for the numbers and how many lines of a kind there are.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -62,7 +61,8 @@ fn run(dev: &Dev, command: &str) -> String {
     let binary = std::path::Path::new(DUELINE).parent().expect("a folder").to_owned();
     let path = format!("{}:{}", binary.display(), std::env::var("PATH").unwrap_or_default());
     shell.args(["-c", command]).env("DUELINE_SERVER", format!("http://{}", dev.address));
-    let output = shell.env("USER", "mia").env("PATH", path).output().expect("a shell");
+    shell.env("NO_PROXY", "127.0.0.1").env("USER", "mia").env("PATH", path);
+    let output = shell.output().expect("a shell");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(output.status.success(), "{command}: {}", text(&output.stderr));
     text(&output.stdout) + &text(&output.stderr)
@@ -94,13 +94,15 @@ async fn an_incident_goes_as_the_operations_page_says() {
     assert!(blocks.len() >= 5 && blocks.iter().flatten().count() >= 12, "the walk was found");
     let dir = tempfile::tempdir().expect("a folder");
     // Nobody listens there until the provider is back.
-    let provider =
-        std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
+    let provider = tokio::net::TcpSocket::new_v4().expect("a socket");
+    provider.bind(([127, 0, 0, 1], 0).into()).expect("a port");
+    let address = provider.local_addr().expect("its address");
+    let mut provider = Some(provider);
     let (_, table) = section().split_once("```toml\n").expect("the handler of the walk");
     let table = table.split("```").next().expect("its end");
     let table = format!("[instance]\nname = \"dl-1\"\n{table}");
     let config = dir.path().join("dueline.toml");
-    std::fs::write(&config, table.replace("127.0.0.1:9099", &provider.to_string())).expect("written");
+    std::fs::write(&config, table.replace("127.0.0.1:9099", &address.to_string())).expect("written");
     let dev = Dev::configured(&dir.path().join("data"), Some(&config)).await;
     for number in [5, 6, 7] {
         page(&dev, number, 0).await;
@@ -115,7 +117,10 @@ async fn an_incident_goes_as_the_operations_page_says() {
     for (number, block) in blocks.iter().enumerate() {
         for (command, wanted) in block {
             if command.contains("gate clear") {
-                tokio::spawn(answering(provider));
+                let listener =
+                    provider.take().expect("it comes back once").listen(64).expect("its port is held");
+                let app = Router::new().fallback(async || axum::http::StatusCode::NO_CONTENT);
+                tokio::spawn(async move { axum::serve(listener, app).await });
             }
             as_the_page_says(&dev, command, wanted).await;
             if command.contains("gate set") {
@@ -136,11 +141,4 @@ async fn an_incident_goes_as_the_operations_page_says() {
         }
         println!("block {number} of the walk is as it says");
     }
-}
-
-/// The provider is back.
-async fn answering(provider: SocketAddr) {
-    let listener = tokio::net::TcpListener::bind(provider).await.expect("its port");
-    let app = Router::new().fallback(async || axum::http::StatusCode::NO_CONTENT);
-    axum::serve(listener, app).await.expect("a server");
 }

@@ -160,16 +160,16 @@ async fn what_was_over_after_an_outage_is_closed_on_record_and_the_rest_runs() {
     let dev = Dev::start(dir.path()).await;
     let at = |seconds: i64| (jiff::Timestamp::now() + jiff::SignedDuration::from_secs(seconds)).to_string();
     for (id, more) in [
-        ("expires", json!({"expires_at": at(4)})),
+        ("expires", json!({"expires_at": at(9)})),
         ("skipped", json!({"misfire": "skip", "misfire_grace": "1s"})),
         ("late", json!({})),
     ] {
-        let mut task = json!({"queue": "q", "id": id, "due_at": at(3), "handler": sink.handler("ok")});
+        let mut task = json!({"queue": "q", "id": id, "due_at": at(8), "handler": sink.handler("ok")});
         task.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
         assert_eq!(dev.post("/v1/tasks", &task).await.decision(), (201, "scheduled"));
     }
     dev.kill();
-    tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+    tokio::time::sleep(std::time::Duration::from_secs(11)).await;
     let dev = Dev::start(dir.path()).await;
     dev.task_in("succeeded", "q", "late").await;
     for (state, id) in [("expired", "expires"), ("skipped", "skipped")] {
@@ -187,7 +187,7 @@ async fn what_was_over_after_an_outage_is_closed_on_record_and_the_rest_runs() {
 async fn a_lost_owner_uses_up_no_attempt() {
     let (dir, sink) = (tempfile::tempdir().expect("a folder"), Sink::start().await);
     let dev = Dev::start(dir.path()).await;
-    let task = json!({"queue": "q", "id": "held", "timeout": "3s", "handler": sink.handler("hold"),
+    let task = json!({"queue": "q", "id": "held", "timeout": "8s", "handler": sink.handler("hold"),
         "retry": {"max_attempts": 1}});
     assert_eq!(dev.post("/v1/tasks", &task).await.status, 201);
     until("the call", || async { (sink.count() == 1).then_some(()) }).await;

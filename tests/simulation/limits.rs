@@ -11,7 +11,6 @@ use dueline::model::{
 use dueline::testing::rng::Rng;
 
 use crate::ledger::BASE;
-use crate::nemesis::LOG_BEHIND_MS_MAX;
 use crate::setup::Setup;
 use crate::workload::{COLLECTION, HANDLERS, handler};
 use crate::world::{Addr, Event, World};
@@ -269,23 +268,34 @@ impl World {
     /// of it was saved up. What stops another task is left out: it comes in all the same where an owner before may have begun it.
     pub(crate) fn judge_intake(&mut self) {
         let Some(intake) = self.setup.limits.intake else { return };
-        let mut taken: BTreeMap<(Shard, Epoch), Vec<u64>> = BTreeMap::new();
-        for append in self.ledger.appends.iter().filter(|append| append.of_collection) {
-            let answered = self.ledger.answers.get(&(append.shard, Version(append.offset)));
-            if let Some(row) = answered.map(|answered| &answered.row)
-                && row.decision == Decision::Scheduled
-            {
-                taken.entry((append.shard, row.epoch)).or_default().push(append.at);
+        // Of each owner and shard: the latest append time up to an event of the collection, and that up to one that came in before.
+        let mut taken: BTreeMap<(Shard, Epoch), Vec<(i64, i64)>> = BTreeMap::new();
+        let mut appends: Vec<(Shard, u64)> = (self.ledger.appends.iter())
+            .filter(|append| append.of_collection)
+            .map(|append| (append.shard, append.offset))
+            .collect();
+        appends.sort_unstable();
+        let mut latest: BTreeMap<Shard, i64> = BTreeMap::new();
+        for (shard, offset) in appends {
+            let at = self.log.record(shard, offset).appended.0;
+            let latest = latest.entry(shard).or_insert(at);
+            *latest = at.max(*latest);
+            let answered = self.ledger.answers.get(&(shard, Version(offset)));
+            let Some(row) = answered.map(|answered| &answered.row) else { continue };
+            if row.decision == Decision::Scheduled {
+                let times = taken.entry((shard, row.epoch)).or_default();
+                let own = times.last().map_or(at, |(own, _)| at.max(*own));
+                times.push((own, *latest));
             }
         }
         let cost = QUOTA_MS * u64::from(self.setup.shards);
         let saved_up = cost.max(intake * QUOTA_MS);
         for ((shard, epoch), times) in taken {
-            for (first, from) in times.iter().enumerate() {
-                let is_over = |(count, until): &(u64, &u64)| {
-                    count * cost > saved_up + intake * (*until - from + LOG_BEHIND_MS_MAX)
+            for (first, (from, _)) in times.iter().enumerate() {
+                let is_over = |(count, (_, until)): &(u64, &(i64, i64))| {
+                    count * cost > saved_up + intake * until.saturating_sub(*from).unsigned_abs()
                 };
-                if let Some((count, until)) = (1..).zip(&times[first..]).find(is_over) {
+                if let Some((count, (_, until))) = (1..).zip(&times[first..]).find(is_over) {
                     let wrong = format!("{count} events of the collection came in from {from} to {until}");
                     self.ledger
                         .wrong(format!("{wrong} on shard {} in epoch {}, {intake}/m", shard.0, epoch.0));

@@ -89,8 +89,6 @@ impl Fault {
     }
 }
 
-/// The log's clock is behind by less than so long.
-pub(crate) const LOG_BEHIND_MS_MAX: u64 = 20_000;
 /// A stream of chance of its own, for what needs several things in a row: most runs are better off without.
 const RARE: u64 = 1;
 
@@ -118,7 +116,7 @@ pub(crate) fn plan(setup: &Setup, rng: &mut Rng) -> Vec<(u64, Fault)> {
             20 => Fault::Apart(rng.index(DCS), rng.index(DCS), long),
             21 => Fault::Wipe(rng.index(REPLICAS), long),
             22 => Fault::GuardRail(short),
-            23 => Fault::LogClock(-(rng.range(500, LOG_BEHIND_MS_MAX) as i64), long),
+            23 => Fault::LogClock(-(rng.range(500, 20_000) as i64), long),
             24 => Fault::WallStep(instance, 3_600_000 * if rng.chance(500) { 1 } else { -1 }),
             25 => Fault::WallStep(instance, -(rng.range(2_000, 20_000) as i64)),
             26 => Fault::Storm(short),

@@ -43,6 +43,10 @@ fn tables_of_queues_say_something_of_one_queue_each() {
         "dueline.toml:2: queue.name is \"q\", and nothing is said of it: write on_failure or on_dead",
     );
     check_problem(
+        "[[queue]]\nname = \"*\"\non_failure = \"park\"\n",
+        "dueline.toml:2: queue.name is \"*\", which no other queues go by: what holds for all tasks of a handler is said there",
+    );
+    check_problem(
         "[[queue]]\non_failure = \"park\"\n",
         "dueline.toml:1: queue.name is missing: write name = …, the queue that tasks name",
     );

@@ -80,6 +80,8 @@ pub(super) struct Rig {
     pub(super) no_slots: bool,
     /// Payloads are not answered while this is true.
     pub(super) no_payloads: bool,
+    /// The last one that was asked for meanwhile.
+    pub(super) payload_asked: Option<(u64, Place)>,
     pub(super) stopped: bool,
     /// Takeovers that were told of.
     pub(super) takeovers: Vec<Takeover>,
@@ -167,6 +169,7 @@ impl Rig {
             held_slices: None,
             no_slots: false,
             no_payloads: false,
+            payload_asked: None,
             stopped: false,
             takeovers: Vec::new(),
             page_rows: 2_000,
@@ -357,7 +360,10 @@ impl Rig {
                 let next = left.next().map(|((_, standing), _)| *standing);
                 Input::PointersRead(ticket, Ok(PointerPage { pointers, next }))
             }
-            Effect::ReadPayload(..) if self.no_payloads => return None,
+            Effect::ReadPayload(ticket, place) if self.no_payloads => {
+                self.payload_asked = Some((ticket, place));
+                return None;
+            }
             Effect::ReadPayload(ticket, place) => {
                 Input::PayloadRead(ticket, place, Ok(Some(Arc::from(&b"{}"[..]))))
             }

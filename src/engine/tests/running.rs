@@ -159,6 +159,21 @@ fn what_expired_or_is_too_late_is_closed_on_record() {
 }
 
 #[test]
+fn what_expires_while_its_payload_is_read_is_closed_and_not_started() {
+    let mut rig = Rig::running();
+    let expires = rig.now().wall.plus_ms(1_000);
+    let large = crate::model::Payload::Inline(vec![b' '; 20_000].into());
+    rig.no_payloads = true;
+    rig.schedule_with("q", "a", 0, |c| TaskContent { payload: large, expires_at: Some(expires), ..c });
+    rig.run(2_000);
+    let (ticket, place) = rig.payload_asked.expect("it is read");
+    assert_eq!(state(&rig, place), TaskState::Scheduled);
+    rig.give(Input::PayloadRead(ticket, place, Ok(Some(b"{}".as_slice().into()))));
+    assert_eq!((state(&rig, place), rig.slots_out), (TaskState::Expired, 0));
+    assert!(rig.calls.is_empty());
+}
+
+#[test]
 fn ten_interruptions_make_a_task_dead() {
     let mut rig = Rig::running();
     rig.schedule_with("q", "a", 0, |c| TaskContent { timeout_ms: Some(20_000), ..c });

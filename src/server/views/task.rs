@@ -6,8 +6,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use crate::engine::{Next, fold};
-use crate::model::{CloseReason, EventRow, Fact, FactRow, Outcome, Payload, TaskState, Version, Wall};
+use crate::engine::{Folded, Next, fold};
+use crate::model::{
+    CloseReason, EventRow, Fact, FactRow, MarkKind, Outcome, Payload, TaskState, Version, Wall,
+};
 use crate::wire::task_event::json_or_text;
 use crate::wire::time::format_time;
 
@@ -138,15 +140,20 @@ pub(in super::super) struct EarlierView {
 }
 
 impl EarlierView {
-    pub(in super::super) fn of(task: TaskView) -> EarlierView {
-        let TaskView { offset, state, due_at, reason, closed, attempts, .. } = task;
+    /// From the rows of its place; `None` when its own row is not among them.
+    pub(in super::super) fn of(rows: &[FactRow]) -> Option<EarlierView> {
+        let folded = fold(rows.iter().map(|row| &row.fact), Version::MAX);
+        let TaskView { offset, state, due_at, reason, closed, attempts, .. } = task_view(rows)?;
         // One that was redriven is replaced in lists; here it is what it had become.
-        let state = match reason.as_deref().and_then(CloseReason::from_word) {
-            Some(reason) => reason.state().word().to_owned(),
-            None => state,
-        };
-        EarlierView { offset, state, due_at, reason, closed, attempts }
+        let is_redriven = folded.mark.is_some_and(|(_, mark)| mark == MarkKind::Redriven);
+        let became = closing(&folded).filter(|_| is_redriven).map(|reason| reason.state().word().to_owned());
+        Some(EarlierView { offset, state: became.unwrap_or(state), due_at, reason, closed, attempts })
     }
+}
+
+/// Why a task was closed without success, if it was.
+fn closing(folded: &Folded) -> Option<CloseReason> {
+    folded.ended.as_ref().and_then(|ended| ended.closed).or(folded.closed)
 }
 
 /// One attempt.
@@ -192,7 +199,9 @@ pub(in super::super) fn task_view(rows: &[FactRow]) -> Option<TaskView> {
         Next::Run(_) | Next::Open(_) | Next::Finished(_) => None,
     };
     let state = folded.state_of(content.on_failure);
-    let closed = folded.ended.as_ref().and_then(|ended| ended.closed).or(folded.closed);
+    let closed = closing(&folded);
+    // A closing that does not count, of an owner that was not one any more, is not told.
+    let closing = folded.closed.filter(|_| folded.ended.as_ref().is_none_or(|ended| ended.closed.is_none()));
     let result = folded.ended.as_ref().filter(|ended| ended.outcome == Outcome::Succeeded);
     let payload = match &content.payload {
         Payload::Inline(bytes) => serde_json::from_slice(bytes).ok(),
@@ -213,8 +222,10 @@ pub(in super::super) fn task_view(rows: &[FactRow]) -> Option<TaskView> {
         next_at,
         reason: closed.map(|reason| reason.word().to_owned()),
         closed: facts.clone().find_map(|fact| match fact {
-            Fact::Closed { at, epoch, .. } => Some(ClosedView { at: format_time(*at), epoch: epoch.0 }),
-            Fact::Task { .. } | Fact::Superseded { .. } | Fact::Started(_) | Fact::Ended(_) => None,
+            Fact::Closed { at, epoch, reason, .. } if closing == Some(*reason) => {
+                Some(ClosedView { at: format_time(*at), epoch: epoch.0 })
+            }
+            _ => None,
         }),
         result: result.and_then(|ended| ended.result.as_deref()).and_then(json_or_text),
         expires_at: content.expires_at.map(format_time),
