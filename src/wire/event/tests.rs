@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod head;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -11,10 +13,7 @@ use serde_json::{Value, json};
 use super::request::{CancelRequest, Request, RescheduleRequest, Retry, ScheduleRequest, encode, message};
 use super::*;
 use crate::model::limits::{DUE_AHEAD_MS_MAX, EVENT_BYTES_MAX, PAYLOAD_BYTES_MAX};
-use crate::model::{
-    Due, HeadPolicies, HeadPolicy, Misfire, OnConflict, OnDead, OnFailure, Payload, RetryPolicy, TaskContent,
-    Verb,
-};
+use crate::model::{Due, Misfire, OnConflict, OnDead, OnFailure, Payload, RetryPolicy, TaskContent, Verb};
 
 /// 2026-11-21T09:00:00Z
 const APPENDED: Wall = Wall(1_795_251_600_000);
@@ -196,29 +195,6 @@ fn a_url_is_a_handler_only_where_the_rules_say_so() {
     assert!(decode(&record(&[], value), &dev).is_ok());
     let rejection = decode(&record(&[], br#"{"handler":"http://10.0.0.1/"}"#), &dev).unwrap_err();
     assert_eq!(rejection.reason, RejectReason::UnknownHandler);
-}
-
-#[test]
-fn what_a_failed_task_does_to_its_queue_is_said_by_the_task_the_queue_or_the_handler() {
-    let (parks, stops) = (Some(OnFailure::Park), Some(OnDead::Stop));
-    let heads = HeadPolicies {
-        of_queues: [("q".to_owned(), HeadPolicy { on_failure: Some(OnFailure::Block), on_dead: None })]
-            .into(),
-        of_handlers: [("h".to_owned(), HeadPolicy { on_failure: parks, on_dead: stops })].into(),
-    };
-    let handlers = Handlers { heads, ..(*rules().handlers).clone() };
-    let rules = Rules { handlers: Arc::new(handlers), ..rules() };
-    let head = |value: &str| {
-        let event = decode(&record(&[], value.as_bytes()), &rules).unwrap().event;
-        let Verb::Schedule(_, content) = event.verb else { panic!("{value}") };
-        (content.on_failure, content.on_dead)
-    };
-    assert_eq!(head(r#"{"handler":"h"}"#), (OnFailure::Park, OnDead::Stop));
-    assert_eq!(head(r#"{"handler":"notify","queue":"p","id":"q"}"#), (OnFailure::Block, OnDead::Continue));
-    assert_eq!(head(r#"{"handler":"h","queue":"q"}"#), (OnFailure::Block, OnDead::Stop));
-    assert_eq!(head(r#"{"handler":"h","id":"q"}"#), (OnFailure::Block, OnDead::Stop), "its id is its queue");
-    let said = r#"{"handler":"h","queue":"q","on_failure":"park","on_dead":"continue"}"#;
-    assert_eq!(head(said), (OnFailure::Park, OnDead::Continue));
 }
 
 #[test]
