@@ -225,8 +225,9 @@ impl Tables {
                     .max_memtable_size(MEMTABLE_BYTES_FJALL)
                     .compaction_strategy(Arc::new(compaction()));
                 if READ_BY_KEY.contains(&name) {
-                    // Else each look-up of a new id reads all of a file's filter, 80 KB, that the block cache does not keep.
-                    options.filter_block_partitioning_policy(PartitioningPolicy::all(true))
+                    // Else each look-up of a new id reads all of a file's filter, 80 KB, that the block cache does not keep. Those of
+                    // files that were just flushed stay in memory.
+                    options.filter_block_partitioning_policy(PartitioningPolicy::new([false, true]))
                 } else {
                     options.filter_policy(FilterPolicy::disabled())
                 }
