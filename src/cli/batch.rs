@@ -192,9 +192,7 @@ pub(super) async fn begin(client: &Client, format: Format, mut body: Value, how:
     if let Some(rate) = how.rate {
         body["rate"] = json!(rate);
     }
-    let key = uuid::Uuid::new_v4().to_string();
-    let begun = client.post_keyed("/v1/batches", body.to_string(), None, Some(&key)).await?;
-    let id = begun["id"].as_u64().unwrap_or_default();
+    let (id, begun) = post(client, &body).await?;
     if how.detach {
         return one(format, &begun, line_of_batch);
     }
@@ -208,6 +206,13 @@ pub(super) async fn begin(client: &Client, format: Format, mut body: Value, how:
     tell(format, &seen)
 }
 
+/// Has a batch begun, once however often it is sent; gives its number and the answer.
+async fn post(client: &Client, body: &Value) -> anyhow::Result<(u64, Value)> {
+    let key = uuid::Uuid::new_v4().to_string();
+    let begun = client.post_keyed("/v1/batches", body.to_string(), None, Some(&key)).await?;
+    Ok((begun["id"].as_u64().unwrap_or_default(), begun))
+}
+
 /// Counts the tasks that a filter takes, and changes nothing; says what would become of them.
 pub(super) async fn count(
     client: &Client,
@@ -216,9 +221,7 @@ pub(super) async fn count(
     would: &str,
 ) -> anyhow::Result<()> {
     body["dry_run"] = json!(true);
-    let key = uuid::Uuid::new_v4().to_string();
-    let begun = client.post_keyed("/v1/batches", body.to_string(), None, Some(&key)).await?;
-    let id = begun["id"].as_u64().unwrap_or_default();
+    let (id, _) = post(client, &body).await?;
     let seen = until_over(client, id).await?;
     if seen["state"] == "stopped" {
         let text = format!("batch {id}, which counts, was stopped: {} were found before", seen["found"]);

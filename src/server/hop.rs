@@ -100,15 +100,16 @@ pub(super) async fn to_owner(
     uri: &Uri,
     headers: &HeaderMap,
 ) -> Answer<Option<Response>> {
-    if ask(app, shard, |engine| !engine.is_released()).await == Some(true) {
+    let has_it = ask(app, shard, |engine| !engine.is_released()).await;
+    if has_it == Some(true) {
         return Ok(None);
     }
     let row = app.node.store().owner(shard).await?;
     let own = is_own(app.node.config(), &row.instance, &row.advertise);
-    if own {
+    if own && has_it.is_none() {
         return Err(not_answered(app, shard));
     }
-    if row.released_epoch == row.epoch || headers.contains_key(HOP) {
+    if row.released_epoch == row.epoch || own || headers.contains_key(HOP) {
         return Err(no_owner(shard));
     }
     let answer = get(app, &row.advertise, uri, headers).await.map_err(|error| {

@@ -201,7 +201,8 @@ pub(in super::super) fn task_view(rows: &[FactRow]) -> Option<TaskView> {
     let state = folded.state_of(content.on_failure);
     let closed = closing(&folded);
     // A closing that does not count, of an owner that was not one any more, is not told.
-    let closing = folded.closed.filter(|_| folded.ended.as_ref().is_none_or(|ended| ended.closed.is_none()));
+    let without_attempt =
+        folded.closed.filter(|_| folded.ended.as_ref().is_none_or(|ended| ended.closed.is_none()));
     let result = folded.ended.as_ref().filter(|ended| ended.outcome == Outcome::Succeeded);
     let payload = match &content.payload {
         Payload::Inline(bytes) => serde_json::from_slice(bytes).ok(),
@@ -222,7 +223,7 @@ pub(in super::super) fn task_view(rows: &[FactRow]) -> Option<TaskView> {
         next_at,
         reason: closed.map(|reason| reason.word().to_owned()),
         closed: facts.clone().find_map(|fact| match fact {
-            Fact::Closed { at, epoch, reason, .. } if closing == Some(*reason) => {
+            Fact::Closed { at, epoch, reason, .. } if without_attempt == Some(*reason) => {
                 Some(ClosedView { at: format_time(*at), epoch: epoch.0 })
             }
             _ => None,
