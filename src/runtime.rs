@@ -180,7 +180,7 @@ impl Service {
         let pool = engine::Pool::new(limits.collect(), limit_of(&crate::dispatch::Policy::default()))
             .with_collections((*parts.options.collections).clone());
         let clock = Clock::start();
-        let slots = Slots::new(pool, clock.clone());
+        let slots = Slots::new(pool, clock.clone(), parts.cluster.shards);
         let (rejoin, asked) = mpsc::channel(1);
         let shared = Arc::new(Shared {
             gates: gates::Keeper::new(parts.store.clone()),
@@ -209,7 +209,7 @@ impl Service {
         let membership = tokio::spawn(membership::keep(service.clone(), asked));
         let clock = tokio::spawn(service.shared.clock.clone().keep());
         let watch = tokio::spawn(watch::watch(service.clone()));
-        let slots = tokio::spawn(slots::keep(service.clone()));
+        let slots = tokio::spawn(slots::grant_in_time(service.shared.clone()));
         let retention = tokio::spawn(retention::follow(service.clone()));
         let due_soon =
             due_soon::TOGETHER.map(|horizons| tokio::spawn(due_soon::follow(service.clone(), horizons)));
@@ -226,8 +226,8 @@ impl Service {
         &self.shared.clock
     }
 
-    /// Slots of a handler that are taken.
-    pub(crate) fn slots_taken(&self, handler: &HandlerName) -> u32 {
+    /// Slots of a handler that are taken, and those that this instance has.
+    pub(crate) fn slots_taken(&self, handler: &HandlerName) -> (u32, u32) {
         self.shared.slots.taken(handler)
     }
 

@@ -305,7 +305,7 @@ pub(super) static HANDLER_KEYS: &[Key] = &[
         "concurrency",
         Integer { min: 1, max: 100_000 },
         Text("64"),
-        "Attempts under way at once on one instance",
+        "Attempts under way at once, over all instances: each has the part that its shards are of all, rounded up",
     ),
     key(
         "rate",
@@ -341,7 +341,7 @@ pub(super) static HANDLER_KEYS: &[Key] = &[
         "reserve.slots",
         Integer { min: 0, max: 99_999 },
         Text("0"),
-        "Slots of `concurrency` that are kept for them, less than that",
+        "Slots of `concurrency` that are kept for them, less than that; each instance keeps its part, rounded down",
     ),
     key(
         "retry.max_attempts",
@@ -419,7 +419,7 @@ pub(super) static COLLECTION_KEYS: &[Key] = &[
         "concurrency",
         Integer { min: 1, max: 100_000 },
         Unset,
-        "Attempts under way at once on one instance, over all handlers; as many as these allow unless set",
+        "Attempts under way at once, over all handlers and instances, in parts like those of a handler; as many as these allow unless set",
     ),
     key(
         "rate",

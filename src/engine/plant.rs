@@ -125,7 +125,7 @@ mod switch {
         RefusedTokenIsFailure "a refused token counts as a failed attempt",
         ExpiryIgnored "a task starts after it has expired",
         MisfireIgnored "a task that is to be skipped when it is late runs late",
-        RateNotShared "each instance takes the whole rate of a handler for itself",
+        LimitsNotShared "each instance takes the whole of each limit for itself",
         CollectionNotCounted "slots of a collection are not counted",
         ReserveForgotten "slots kept for high priorities are given to any",
         QuotaSavedUp "what a quota did not use is saved up without bound",

@@ -4,8 +4,9 @@
 //! Shards ask and give back; what is not free is queued and granted one at a time, to whose turn it is ([`flow`]): a slot is
 //! one of its handler, and of its collection where collections are limited.
 //!
-//! A rate holds for all instances together, and none of them asks another: each has the part of it that its shards are of
-//! all shards, and a shard has one owner. What was not used is made up for within a tenth of a second ([`bucket`]).
+//! A limit holds for all instances together, and none of them asks another: each has the part of it that its shards are of
+//! all shards, and a shard has one owner. Slots are rounded up to whole ones; what was not used of a rate is made up for
+//! within a tenth of a second ([`bucket`]).
 
 mod bucket;
 mod collection;
@@ -37,13 +38,13 @@ pub struct Grant {
 /// What a handler is limited to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// Calls at once on this instance, at least 1.
+    /// Calls at once, over all instances, at least 1.
     pub concurrency: u32,
     /// Calls that begin, over all instances.
     pub rate: Option<Rate>,
     /// When its target is left alone.
     pub breaker: Option<BreakerPolicy>,
-    /// Slots that are kept for high priorities.
+    /// Slots of these that are kept for high priorities.
     pub reserve: Option<Reserve>,
     /// Calls of late tasks that begin, over all instances.
     pub catch_up: Option<Rate>,
@@ -59,7 +60,7 @@ impl Limit {
 /// Why slots are not granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holdup {
-    /// All of the handler are taken.
+    /// All of the handler that this instance has are taken.
     Concurrency(u32),
     /// The handler's rate: the next one begins then. `None` = this instance has no part of it yet.
     Rate(Option<Boot>),
@@ -71,7 +72,7 @@ pub enum Holdup {
     Reserved,
     /// The rate at which the handler catches up, as [`Holdup::Rate`].
     CatchUp(Option<Boot>),
-    /// All of the collection are taken.
+    /// All of the collection that this instance has are taken.
     CollectionConcurrency(u32),
     /// The collection's rate, as [`Holdup::Rate`].
     CollectionRate(Option<Boot>),
@@ -104,7 +105,7 @@ pub struct Pool {
 const APART_MAX: usize = 20;
 
 impl Pool {
-    /// A pool with a limit per handler, and one for handlers not named. It has no part of any rate yet.
+    /// A pool with a limit per handler, and one for handlers not named. It has no part of any rate yet, and one slot of each.
     pub fn new(limits: BTreeMap<HandlerName, Limit>, default: Limit) -> Pool {
         Pool { limits, default, slots: BTreeMap::new(), collections: Collections::default(), share: (0, 1) }
     }
@@ -115,10 +116,10 @@ impl Pool {
         Pool { collections: Collections::new(limits), ..self }
     }
 
-    /// Of all shards these are owned here: the part of each rate that this instance has from now on.
+    /// Of all shards so many are owned here: the part of each limit that this instance has from now on.
     pub fn share(&mut self, now: Boot, owned: u32, all: u32) {
         let share = (u64::from(owned), u64::from(all.max(1)));
-        let share = if planted!(RateNotShared) { (share.1, share.1) } else { share };
+        let share = if planted!(LimitsNotShared) { (share.1, share.1) } else { share };
         if share != self.share {
             let at = self.at(now);
             self.collections.fill(now, self.share);
@@ -204,6 +205,11 @@ impl Pool {
     /// Slots of a handler that are taken.
     pub fn taken(&self, handler: &HandlerName) -> u32 {
         self.slots.get(handler).map_or(0, Slots::taken)
+    }
+
+    /// Slots of a handler that this instance has.
+    pub fn part(&self, handler: &HandlerName) -> u32 {
+        bucket::part_of(self.limit(handler).concurrency, self.share)
     }
 
     /// Whether anybody waits for a slot.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::model::{Bar, Boot, Epoch, Generation, HandlerName, Place, QueueName, TaskId, TaskState, Wall};
+use crate::model::{
+    Bar, Boot, Epoch, Generation, HandlerName, Place, QueueName, TaskId, TaskKey, TaskState, Wall,
+};
 
 use super::lane::Lane;
 use super::renew::Loss;
@@ -166,6 +168,8 @@ pub struct Whose {
 pub enum Explanation {
     /// The shard is not ready: its phase, and until when it waits for the lease of the owner before.
     ShardNotRunning(&'static str, Option<Wall>),
+    /// Which gates are closed has not been known for as long as a lease: nothing starts until it is.
+    GatesUnknown,
     /// Not due until then.
     NotDue(Wall),
     /// A gate is closed for it.
@@ -340,7 +344,8 @@ impl Engine {
         let phase = if is_behind { "what is ready is still being read from the store" } else { phase };
         let wait = self.ownership.waits_until().map(|until| until.ms_since(self.now.boot));
         let until = wait.map(|ms| self.now.wall.plus_ms(i64::try_from(ms).unwrap_or(i64::MAX)));
-        (phase != "running").then_some(Explanation::ShardNotRunning(phase, until))
+        let not_running = (phase != "running").then_some(Explanation::ShardNotRunning(phase, until));
+        not_running.or_else(|| (!self.gates_are_known()).then_some(Explanation::GatesUnknown))
     }
 
     /// What the queues of this shard whose head has a handler wait for.
@@ -404,6 +409,15 @@ impl Engine {
             Status::Queued | Status::Fetching => self.explain_queued(place, &mut reasons),
         }
         reasons
+    }
+
+    /// The state of the task with this key, and why it is not running; `None` = it is not in memory.
+    pub fn explain_in_memory(&self, key: &TaskKey) -> Option<(TaskState, Vec<Explanation>)> {
+        let of_key = self.window.iter().filter(|(_, task)| task.key == *key);
+        let (&place, task) = of_key.max_by_key(|(place, _)| place.version)?;
+        let (handler, collection) = (task.content.handler.clone(), task.content.collection.clone());
+        let whose = Whose { queue: key.queue.clone(), handler, collection };
+        Some((self.state_in_memory(place)?, self.explain(&whose, place)))
     }
 
     fn explain_queued(&self, place: Place, reasons: &mut Vec<Explanation>) {

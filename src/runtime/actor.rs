@@ -64,6 +64,8 @@ pub(super) struct Actor {
     clock_jumps: u64,
     /// What the engine was told last of what time it is.
     seen: Now,
+    /// Whether the shard counts for this instance's part of limits.
+    counts: bool,
     alarm: Alarm,
 }
 
@@ -94,6 +96,7 @@ impl Actor {
             records: BTreeMap::new(),
             clock_jumps,
             seen,
+            counts: false,
             alarm: Alarm::default(),
         }
     }
@@ -107,7 +110,7 @@ impl Actor {
                 biased;
                 command = self.inbox.recv() => match command {
                     Some(command) => self.obey(command),
-                    None => return,
+                    None => return self.count(false),
                 },
                 Some(end) = self.ends.recv() => self.tell(end),
                 Some(answer) = self.answers.next(), if !self.answers.is_empty() => self.tell(answer),
@@ -120,6 +123,14 @@ impl Actor {
             self.drain();
             self.note_persisted();
             self.forget_when_released();
+            self.count(self.engine.runs());
+        }
+    }
+
+    /// A shard counts for this instance's part of limits as long as it runs: before its first start, and not after its last.
+    fn count(&mut self, runs: bool) {
+        if std::mem::replace(&mut self.counts, runs) != runs {
+            self.shared.slots.runs(self.shard, runs);
         }
     }
 

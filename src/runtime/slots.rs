@@ -1,6 +1,6 @@
 //! The slot pool shared by all shards of the instance: asks the engine's [`Pool`], tells the shards.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::engine::{Grant, Holdup, Input, Lane, Pool};
 use crate::metrics::HoldupReason;
 use crate::model::{Boot, HandlerName, Outcome, Shard};
 
-use super::Service;
+use super::Shared;
 use super::actor::Command;
 use super::clock::Clock;
 
@@ -20,18 +20,22 @@ pub(crate) struct Slots {
     /// Somebody waits for a time.
     waits: Notify,
     has_timed_limits: bool,
+    /// Shards there are.
+    all: u32,
 }
 
 struct Inner {
     pool: Pool,
+    /// Those that run here, which make up this instance's part of each limit.
+    running: BTreeSet<Shard>,
     shards: BTreeMap<Shard, mpsc::UnboundedSender<Command>>,
 }
 
 impl Slots {
-    pub(crate) fn new(pool: Pool, clock: Clock) -> Slots {
+    pub(crate) fn new(pool: Pool, clock: Clock, all: u32) -> Slots {
         let has_timed_limits = pool.has_timed_limits();
-        let inner = Mutex::new(Inner { pool, shards: BTreeMap::new() });
-        Slots { inner, clock, waits: Notify::new(), has_timed_limits }
+        let inner = Mutex::new(Inner { pool, running: BTreeSet::new(), shards: BTreeMap::new() });
+        Slots { inner, clock, waits: Notify::new(), has_timed_limits, all }
     }
 
     pub(crate) fn register(&self, shard: Shard, commands: mpsc::UnboundedSender<Command>) {
@@ -64,17 +68,22 @@ impl Slots {
         self.lock().pool.ended(now, handler, is_well);
     }
 
-    /// Of all shards so many are owned here.
-    pub(crate) fn share(&self, owned: u32, all: u32) {
+    /// A shard runs here from now on, or does no more.
+    pub(crate) fn runs(&self, shard: Shard, runs: bool) {
         let mut inner = self.lock();
-        let now = self.clock.now().boot;
-        inner.pool.share(now, owned, all);
-        inner.tick(now);
+        let is_new = if runs { inner.running.insert(shard) } else { inner.running.remove(&shard) };
+        if is_new {
+            let (now, running) = (self.clock.now().boot, inner.running.len() as u32);
+            inner.pool.share(now, running, self.all);
+            inner.tick(now);
+            self.waits.notify_one();
+        }
     }
 
-    /// Slots of a handler that are taken.
-    pub(crate) fn taken(&self, handler: &HandlerName) -> u32 {
-        self.lock().pool.taken(handler)
+    /// Slots of a handler that are taken, and those that this instance has.
+    pub(crate) fn taken(&self, handler: &HandlerName) -> (u32, u32) {
+        let inner = self.lock();
+        (inner.pool.taken(handler), inner.pool.part(handler))
     }
 
     /// Why no slot of a lane is granted.
@@ -151,30 +160,13 @@ impl Inner {
     }
 }
 
-/// Time between looks at how many shards are owned, which is the part of each rate.
-const LOOK: Duration = Duration::from_millis(250);
-
-/// Sees to rates and breakers, if there are any.
-pub(super) async fn keep(service: Service) {
-    if service.shared.slots.has_timed_limits {
-        tokio::join!(follow_share(&service), grant_in_time(&service.shared.slots));
-    }
-}
-
-async fn follow_share(service: &Service) {
-    loop {
-        let owned = service.running().await.len() as u32;
-        service.shared.slots.share(owned, service.shared.cluster.shards);
-        tokio::time::sleep(LOOK).await;
-    }
-}
-
 /// Least time between looks at what time allows: a rate makes up for more than that.
 const REST: Duration = Duration::from_millis(3);
 
-/// Grants what rates and breakers held up, when its time comes.
-async fn grant_in_time(slots: &Slots) {
-    loop {
+/// Grants what rates and breakers held up, when its time comes, if there are any.
+pub(super) async fn grant_in_time(shared: Arc<Shared>) {
+    let slots = &shared.slots;
+    while slots.has_timed_limits {
         let (now, next) = {
             let mut inner = slots.lock();
             // One time for both: what may be granted between two looks would wait for nobody.

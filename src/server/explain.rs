@@ -31,9 +31,14 @@ pub(super) async fn task(
     OriginalUri(uri): OriginalUri,
     headers: HeaderMap,
 ) -> Answer<Response> {
-    let found = find(&app, &key).await?;
+    let found = match find(&app, &key).await {
+        Err(problem) if problem.code == STORE_AWAY => {
+            return Ok(Json(without_store(&app, key, &problem).await).into_response());
+        }
+        found => found?,
+    };
     if is_finished(&found.view.state) {
-        return Ok(Json(view_of(&app, found.view, &[Explanation::NotPending])).into_response());
+        return Ok(Json(view_of(&app, of_view(found.view), &[Explanation::NotPending])).into_response());
     }
     let explained = match hop::to_owner(&app, found.shard, &uri, &headers).await {
         Ok(Some(answered)) => return Ok(answered),
@@ -46,6 +51,32 @@ pub(super) async fn task(
         }
         explained => Ok(Json(explained?).into_response()),
     }
+}
+
+/// The store does not answer.
+const STORE_AWAY: &str = "store_unavailable";
+
+/// What this instance knows by itself of a task while the store does not answer.
+async fn without_store(app: &App, key: TaskKey, problem: &Problem) -> ExplainView {
+    let shard = home_shard(&key.queue, app.node.cluster().shards);
+    let sought = key.clone();
+    let asked = hop::ask(app, shard, move |engine| {
+        let known = engine.explain_in_memory(&sought);
+        known.map_or_else(|| (None, engine.not_running().into_iter().collect()), |(state, why)| (Some(state), why))
+    });
+    let (state, known): (Option<TaskState>, Vec<Explanation>) = asked.await.unwrap_or_default();
+    let word = state.map_or("unknown", TaskState::word);
+    let told = (key.queue.to_string(), key.id.to_string(), word.to_owned());
+    let mut view = view_of(app, told, &known);
+    view.reasons.insert(0, ReasonView::of_problem(problem));
+    if state.is_none() {
+        let detail = format!(
+            "Nothing is known here of the task without the store. It is of shard {}: the instance that runs that knows it if it is due soon; ask each.",
+            shard.0
+        );
+        view.reasons.push(ReasonView::new("not_known", detail, None));
+    }
+    view
 }
 
 /// What it means that nobody can be asked about a shard's tasks.
@@ -70,7 +101,7 @@ fn without_owner(app: &App, task: TaskView, problem: &Problem) -> Answer<Explain
         .iter()
         .flat_map(|known| known.closed.bars(&whose.queue, &whose.handler, whose.collection.as_deref()));
     let known: Vec<Explanation> = waits.into_iter().chain(bars.cloned().map(Explanation::Gate)).collect();
-    let mut view = view_of(app, task, &known);
+    let mut view = view_of(app, of_view(task), &known);
     view.reasons.insert(0, ReasonView::of_problem(problem));
     Ok(view)
 }
@@ -91,16 +122,23 @@ async fn explained_here(app: &App, found: &Found) -> Answer<ExplainView> {
     let (whose, shard, place) = (whose(&found.view)?, found.shard, found.place);
     let asked = hop::ask(app, shard, move |engine| engine.explain(&whose, place)).await;
     let reasons = asked.ok_or_else(|| hop::not_answered(app, shard))?;
-    Ok(view_of(app, found.view.clone(), &reasons))
+    Ok(view_of(app, of_view(found.view.clone()), &reasons))
 }
 
-fn view_of(app: &App, task: TaskView, reasons: &[Explanation]) -> ExplainView {
+/// A task's queue, id and state.
+type Told = (String, String, String);
+
+fn of_view(task: TaskView) -> Told {
+    (task.queue, task.id, task.state)
+}
+
+fn view_of(app: &App, (queue, id, state): Told, reasons: &[Explanation]) -> ExplainView {
     let held_up = held_up(app, reasons);
     let earliest = reasons.iter().filter_map(until).chain(held_up.as_ref().and_then(|(_, at)| *at)).max();
     ExplainView {
-        queue: task.queue,
-        id: task.id,
-        state: task.state,
+        queue,
+        id,
+        state,
         reasons: reasons.iter().map(ReasonView::of).chain(held_up.map(|(view, _)| view)).collect(),
         earliest_start: earliest.map(format_time),
     }
@@ -155,18 +193,19 @@ pub(super) async fn handler(
     OriginalUri(uri): OriginalUri,
     headers: HeaderMap,
 ) -> Answer<Json<HandlerExplainView>> {
-    let Some(policy) = app.node.registry().policy(&name) else {
+    if app.node.registry().policy(&name).is_none() {
         let known: Vec<&str> = app.node.registry().handlers().map(|(name, ..)| name.as_str()).collect();
         let detail = format!("No handler {name} is configured; there are: {}.", known.join(", "));
         return Err(Problem::not_found("unknown_handler", detail));
-    };
+    }
     let asked = name.clone();
     let own = hop::ask_all(&app, move |engine| engine.handler_queues(&asked)).await;
     let others = hop::ask_others::<HandlerExplainView>(&app, &uri, &headers).await;
+    let (slots_taken, concurrency) = app.node.service().slots_taken(&name);
     let mut here = HandlerInstanceView {
         instance: app.node.config().instance.name.clone(),
-        concurrency: policy.concurrency,
-        slots_taken: app.node.service().slots_taken(&name),
+        concurrency,
+        slots_taken,
         held_up: holdup_view(&app, &name).map(|(view, _)| view),
         held_up_apart: holdups_apart(&app, &name),
         ..HandlerInstanceView::default()
@@ -250,7 +289,8 @@ fn until(reason: &Explanation) -> Option<Wall> {
         }
         Explanation::Gate(bar) => bar.until,
         Explanation::ShardNotRunning(_, until) => *until,
-        Explanation::NotLoaded
+        Explanation::GatesUnknown
+        | Explanation::NotLoaded
         | Explanation::BeingDecided
         | Explanation::WaitsForSlot { .. }
         | Explanation::Running

@@ -53,7 +53,7 @@ pub(super) struct ExplainView {
     pub(super) queue: String,
     /// Its id.
     pub(super) id: String,
-    /// Its state.
+    /// Its state; `unknown` while the store does not answer and the task is not in memory here.
     pub(super) state: String,
     /// All reasons, the outermost first; empty when nothing holds it.
     pub(super) reasons: Vec<ReasonView>,
@@ -114,7 +114,7 @@ pub(super) struct HandlerExplainView {
 pub(super) struct HandlerInstanceView {
     /// The instance.
     pub(super) instance: String,
-    /// Its slots.
+    /// Its slots: its part of the handler's, by the shards that it runs.
     pub(super) concurrency: u32,
     /// Those taken, by attempts and what is about to start.
     pub(super) slots_taken: u32,
@@ -151,7 +151,7 @@ pub(super) struct ReasonView {
 }
 
 impl ReasonView {
-    fn new(code: &str, detail: String, until: Option<Wall>) -> ReasonView {
+    pub(super) fn new(code: &str, detail: String, until: Option<Wall>) -> ReasonView {
         ReasonView { code: code.to_owned(), detail, until: until.map(format_time) }
     }
 
@@ -164,6 +164,10 @@ impl ReasonView {
                 let detail =
                     format!("Its shard does not run tasks yet: {phase}{}.", lease.unwrap_or_default());
                 ReasonView::new("shard_not_running", detail, *until)
+            }
+            Explanation::GatesUnknown => {
+                let detail = "Which gates are closed was not heard from the store for as long as a lease: nothing starts until it is.";
+                ReasonView::new("gates_unknown", detail.to_owned(), None)
             }
             Explanation::NotDue(at) => {
                 ReasonView::new("not_due", format!("It is due at {}.", format_time(*at)), Some(*at))
@@ -247,7 +251,7 @@ impl ReasonView {
         let text = |rate: Option<Rate>| rate.map(|rate| rate.to_string()).unwrap_or_default();
         let (word, detail) = match holdup {
             Holdup::Concurrency(taken) => {
-                ("concurrency", format!("All {taken} slots of the handler on this instance are taken (concurrency)."))
+                ("concurrency", format!("All {taken} slots of the handler on this instance are taken{} (concurrency).", part_of(*taken, policy.concurrency)))
             }
             Holdup::Rate(_) => {
                 let rate = text(policy.rate);
@@ -262,14 +266,15 @@ impl ReasonView {
             }
             Holdup::Reserved => {
                 let (slots, priority) = policy.reserve.map_or((0, 0), |reserve| (reserve.slots, reserve.priority));
-                ("reserved", format!("Of the handler's slots {slots} are kept for priority {priority} and above, and the others are taken (reserve)."))
+                ("reserved", format!("Of the handler's slots {slots} over all instances are kept for priority {priority} and above, and the others are taken (reserve)."))
             }
             Holdup::CatchUp(_) => {
                 let rate = text(policy.catch_up);
                 ("catch_up", format!("It was more than a minute late when its turn came, and the handler catches up at {rate} over all instances (catch_up)."))
             }
             Holdup::CollectionConcurrency(taken) => {
-                ("collection", format!("All {taken} slots of collection {name:?} on this instance are taken (concurrency)."))
+                let all = collection.and_then(|(_, limit)| limit.concurrency).unwrap_or(*taken);
+                ("collection", format!("All {taken} slots of collection {name:?} on this instance are taken{} (concurrency).", part_of(*taken, all)))
             }
             Holdup::CollectionRate(_) => {
                 let rate = text(collection.and_then(|(_, limit)| limit.rate));
@@ -278,6 +283,11 @@ impl ReasonView {
         };
         ReasonView::new(word, detail, until)
     }
+}
+
+/// That an instance's slots are a part of all, as the middle of a sentence.
+fn part_of(slots: u32, all: u32) -> String {
+    if slots < all { format!(", its part of {all} over all instances") } else { String::new() }
 }
 
 /// Until when a gate is closed and why, as the middle of a sentence.
@@ -397,7 +407,7 @@ pub(super) struct HandlerView {
     pub(super) name: String,
     /// http, topic, log or in-process.
     pub(super) kind: String,
-    /// Calls at once on one instance.
+    /// Calls at once, over all instances.
     pub(super) concurrency: u32,
     /// Attempts that begin, over all instances.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! Rates and quotas on real servers: over all instances together, and over the loss of one.
+//! Slots, rates and quotas on real servers: over all instances together, and over the loss of one.
 
 use crate::client::Client;
 use crate::clock::until;
@@ -20,7 +20,7 @@ fn busiest(calls: &[Call], seconds: i64) -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_rate_of_a_handler_holds_over_all_instances_and_the_loss_of_one() {
-    on_site(Wanted { rate: Some("30/s"), ..Wanted::named("rate") }, Turn::Shared, |site| async move {
+    on_site(Wanted { limits: "rate = \"30/s\"", ..Wanted::named("rate") }, Turn::Shared, |site| async move {
         let mut instances = site.settled(&["first", "second"]).await;
         let tasks = (0..TASKS)
             .map(|n| Planned::schedule(0, &format!("q-{n}"), &format!("t-{n}"), None, r#"{"fail":0}"#));
@@ -37,6 +37,41 @@ async fn the_rate_of_a_handler_holds_over_all_instances_and_the_loss_of_one() {
         until("all have run", 120, || site.sink.done() == TASKS).await;
         let second = busiest(&site.sink.calls(), 5);
         assert!(second <= 5 * RATE + 30, "{second} calls in five seconds, over the loss of one");
+    })
+    .await;
+}
+
+/// Calls that were under way at the same time, at most, by the clock of the sink.
+fn most_at_once(calls: &[Call]) -> usize {
+    let is_open = |call: &Call, at: i64| call.begun_us <= at && call.ended.is_none_or(|(end, _)| end > at);
+    let at_begin_of = |one: &Call| calls.iter().filter(|call| is_open(call, one.begun_us)).count();
+    calls.iter().map(at_begin_of).max().unwrap_or(0)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_slots_of_a_handler_hold_over_all_instances_and_the_loss_of_one() {
+    const SLOTS: usize = 8;
+    on_site(Wanted { limits: "concurrency = 8", ..Wanted::named("slots") }, Turn::Shared, |site| async move {
+        let mut instances = site.settled(&["first", "second"]).await;
+        let of = |n: usize| (format!("q-{n}"), format!("t-{n}"));
+        let plan = |n| Planned::schedule(0, &of(n).0, &of(n).1, None, r#"{"take_ms":250}"#);
+        Client::ConfluentMurmur2.produce(&site, (0..300).map(plan).collect()).await;
+        until("a part of them has run", 60, || site.sink.done() >= 100).await;
+        let said = instances[0].asked("v1/handlers/sink/explain").await.unwrap_or_default();
+        let explained: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+        let parts: Vec<_> = (0..2).map(|n| explained["instances"][n]["concurrency"].as_u64()).collect();
+        assert_eq!(parts, [Some(4); 2], "each has its part: {said}");
+        assert!(said.contains("its part of 8 over all instances"), "{said}");
+        let most = most_at_once(&site.sink.calls());
+        assert!((SLOTS - 1..=SLOTS).contains(&most), "{most} calls at once from two instances, of {SLOTS}");
+        let lost = instances.remove(0);
+        lost.kill();
+        let killed_us = site.sink.calls().iter().map(|call| call.begun_us).max().unwrap_or(0);
+        until("all have run", 120, || site.sink.done() == 300).await;
+        let since: Vec<Call> =
+            site.sink.calls().into_iter().filter(|call| call.begun_us > killed_us).collect();
+        let most = most_at_once(&since);
+        assert_eq!(most, SLOTS, "who is left has them all, and no more");
     })
     .await;
 }

@@ -40,8 +40,8 @@ pub(crate) struct Wanted {
     pub(crate) prepared: bool,
     /// Static membership of all instances under one and the same id.
     pub(crate) group_instance: Option<&'static str>,
-    /// Calls of the sink in a time, over all instances.
-    pub(crate) rate: Option<&'static str>,
+    /// What the sink is limited to, as lines of its table.
+    pub(crate) limits: &'static str,
     /// More of the configuration, at its end.
     pub(crate) more: &'static str,
 }
@@ -56,7 +56,7 @@ impl Wanted {
             bucket_ms: None,
             prepared: true,
             group_instance: None,
-            rate: None,
+            limits: "",
             more: "",
         }
     }
@@ -116,8 +116,7 @@ impl Site {
         let (shards, url) = (self.wanted.shards, &sink.url);
         let id =
             self.wanted.group_instance.map(|id| format!("group_instance = \"{id}\"")).unwrap_or_default();
-        let more = self.wanted.more;
-        let rate = self.wanted.rate.map(|rate| format!("rate = \"{rate}\"")).unwrap_or_default();
+        let Wanted { more, limits, .. } = self.wanted;
         format!(
             r#"
 [instance]
@@ -149,7 +148,7 @@ name = "sink"
 kind = "http"
 url = "{url}"
 timeout = "{TIMEOUT_SECONDS}s"
-{rate}
+{limits}
 [handler.retry]
 initial = "500ms"
 max = "2s"

@@ -1,4 +1,4 @@
-//! Rates and breakers of handlers in a simulation: instances learn their part of a rate as the product does, and calls are
+//! Limits of handlers and collections in a simulation: instances have their part of each as in the product, and calls are
 //! counted over all of them.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -15,8 +15,8 @@ use crate::setup::Setup;
 use crate::workload::{COLLECTION, HANDLERS, handler};
 use crate::world::{Addr, Event, World};
 
-/// Time between looks at how many shards are owned, as in `src/runtime/slots.rs`.
-const LOOK_MS: u64 = 250;
+/// More time than passes between a slot's grant and its call.
+const GRANT_TO_CALL_MS: u64 = 60_000;
 /// A task that began so much later than late ones are known by was late when it came in line.
 const CERTAINLY_LATE_MS: i64 = 20_000;
 /// Calls are counted over so long.
@@ -33,7 +33,7 @@ pub(crate) struct Limits {
     pub(crate) breaker: Option<BreakerPolicy>,
     pub(crate) reserve: Option<Reserve>,
     pub(crate) catch_up: Option<u64>,
-    /// At once on one instance, and a second.
+    /// At once, and a second.
     pub(crate) of_collection: Option<(u32, u64)>,
     /// Events of the collection that are taken in, a minute.
     pub(crate) intake: Option<u64>,
@@ -105,8 +105,10 @@ enum Together {
 pub(crate) struct Rated {
     calls: BTreeMap<Together, VecDeque<u64>>,
     begun: VecDeque<u64>,
-    /// Calls under way of each life of an instance.
-    under_way: BTreeMap<(usize, u32), BTreeMap<(Shard, u64), CallOrder>>,
+    /// Calls under way of each life of an instance, and since when.
+    under_way: BTreeMap<(usize, u32), BTreeMap<(Shard, u64), (u64, CallOrder)>>,
+    /// How many shards each life of an instance ran from when on.
+    ran: BTreeMap<(usize, u32), Vec<(u64, u32)>>,
 }
 
 impl Rated {
@@ -117,25 +119,17 @@ impl Rated {
 }
 
 impl World {
-    pub(crate) fn begin_limits(&mut self) {
-        if self.setup.limits.any() {
-            for instance in 0..self.setup.instances {
-                self.after(1, Event::Share(instance));
-            }
+    /// A shard counts for its instance's part of limits while it runs there, as in `src/runtime/actor.rs`.
+    pub(crate) fn count_for_limits(&mut self, at: Addr, runs: bool) {
+        let now = self.clock(at.instance).boot;
+        let instance = &mut self.instances[at.instance];
+        let is_new = if runs { instance.runs.insert(at.shard) } else { instance.runs.remove(&at.shard) };
+        if is_new {
+            let runs = instance.runs.len() as u32;
+            instance.pool.share(now, runs, self.setup.shards);
+            self.rated.ran.entry((at.instance, at.life)).or_default().push((self.now, runs));
+            self.grant_in_time(at.instance);
         }
-    }
-
-    /// An instance looks how many shards it owns.
-    pub(crate) fn share(&mut self, instance: usize) {
-        self.after(LOOK_MS, Event::Share(instance));
-        let now = self.clock(instance).boot;
-        let at = &mut self.instances[instance];
-        if !at.up || at.frozen {
-            return;
-        }
-        let owned = at.engines.values().filter(|engine| engine.shard_view(now).phase == "running").count();
-        at.pool.share(now, owned as u32, self.setup.shards);
-        self.grant_in_time(instance);
     }
 
     /// Grants what rates and breakers held up, and comes again when the next one may be.
@@ -235,29 +229,38 @@ impl World {
         }
     }
 
-    /// On no instance more calls are under way than its slots, those that are kept, and those of the collection allow.
+    /// On no instance more calls are under way than its part of the slots, those that are kept, and those of the collection
+    /// allow. Which part that is, a call knows by when it got its slot: the largest since the first that is under way counts.
     pub(crate) fn judge_slots(&mut self, from: Addr, order: &CallOrder) {
-        let calls = self.rated.under_way.entry((from.instance, from.life)).or_default();
-        calls.insert((from.shard, order.token.sequence), order.clone());
-        let of_handler = || calls.values().filter(|call| call.content.handler == order.content.handler);
-        let (count, slots) = (of_handler().count(), self.setup.slots as usize);
-        let mut wrongs = Vec::new();
-        if count > slots {
-            wrongs.push(format!("{count} calls of {} under way, {slots} slots", order.content.handler));
-        }
+        let life = (from.instance, from.life);
+        let calls = self.rated.under_way.entry(life).or_default();
+        calls.insert((from.shard, order.token.sequence), (self.now, order.clone()));
+        let (slots, shards) = (u64::from(self.setup.slots), u64::from(self.setup.shards));
+        let ran = self.rated.ran.get(&life).map(Vec::as_slice).unwrap_or_default();
+        let part_of = |slots: u64, ran: u64| (slots * ran).div_ceil(shards).max(1);
         let limit = of_handlers(&self.setup).get(&order.content.handler).copied();
-        if let Some(reserve) = limit.and_then(|limit| limit.reserve) {
-            let low = of_handler().filter(|call| call.content.priority < reserve.priority).count();
-            if low + reserve.slots as usize > slots {
-                wrongs.push(format!(
-                    "{low} calls below priority {} under way, {slots} slots",
-                    reserve.priority
-                ));
+        let reserve = limit.and_then(|limit| limit.reserve);
+        let left_to_low = |kept: u32, ran: u64| part_of(slots, ran) - u64::from(kept) * ran / shards;
+        let mut wrongs = Vec::new();
+        let mut judge = |is_of: &dyn Fn(&CallOrder) -> bool, what: &str, most: &dyn Fn(u64) -> u64| {
+            let of: Vec<u64> = calls.values().filter(|(_, call)| is_of(call)).map(|(at, _)| *at).collect();
+            let since = of.iter().min().map_or(0, |first| first.saturating_sub(GRANT_TO_CALL_MS));
+            let began_with = ran.iter().rev().find(|(at, _)| *at <= since);
+            let counted = ran.iter().filter(|(at, _)| *at > since).chain(began_with);
+            let most = counted.map(|(_, ran)| most(u64::from(*ran))).max().unwrap_or(1);
+            if of.len() as u64 > most {
+                wrongs.push(format!("{} calls {what} under way, at most {most}", of.len()));
             }
+        };
+        let is_of_handler = |call: &CallOrder| call.content.handler == order.content.handler;
+        judge(&is_of_handler, order.content.handler.as_str(), &|ran| part_of(slots, ran));
+        if let Some(reserve) = reserve {
+            let is_low = |call: &CallOrder| is_of_handler(call) && call.content.priority < reserve.priority;
+            judge(&is_low, "of low priority", &|ran| left_to_low(reserve.slots, ran));
         }
-        let of_collection = calls.values().filter(|call| call.content.collection.is_some()).count();
-        if self.setup.limits.of_collection.is_some_and(|(most, _)| of_collection > most as usize) {
-            wrongs.push(format!("{of_collection} calls of the collection under way"));
+        if let Some((most, _)) = self.setup.limits.of_collection {
+            let is_of = |call: &CallOrder| call.content.collection.is_some();
+            judge(&is_of, "of the collection", &|ran| part_of(u64::from(most), ran));
         }
         for wrong in wrongs {
             self.ledger.wrong(format!("{wrong} on i{} at {}", from.instance, self.now));

@@ -75,8 +75,6 @@ pub(crate) enum Event {
     LookAtGates(usize),
     /// An instance looks at once.
     LookOnce(usize),
-    /// An instance looks how many shards it owns.
-    Share(usize),
     /// The time its slots wait for has come.
     Grant(usize),
 }
@@ -98,6 +96,8 @@ pub(crate) struct Instance {
     pub(crate) dc: usize,
     pub(crate) engines: BTreeMap<Shard, Engine>,
     pub(crate) pool: Pool,
+    /// Shards that count for its part of limits.
+    pub(crate) runs: BTreeSet<Shard>,
     /// When its slots are looked at again.
     pub(crate) granting: Option<u64>,
     pub(crate) gates: Known,
@@ -214,7 +214,6 @@ impl World {
         self.after(1_000, Event::Produce);
         self.after(500, Event::Coordinate);
         self.begin_people();
-        self.begin_limits();
         for (at, fault) in crate::nemesis::plan(&self.setup, &mut self.rng) {
             self.after(at, Event::Fault(fault));
         }
@@ -302,7 +301,6 @@ impl World {
             Event::StopQueue(from, seq, key) => self.stop_queue(from, seq, key),
             Event::LookAtGates(instance) => self.look_at_gates(instance),
             Event::LookOnce(instance) => self.look_once(instance),
-            Event::Share(instance) => self.share(instance),
             Event::Grant(instance) => self.grant_in_time(instance),
         }
     }
@@ -429,6 +427,7 @@ impl World {
         self.watch_before(to, before, &input);
         self.tell_jumps(to, now, &mut engine);
         engine.handle(now, input);
+        self.count_for_limits(to, engine.runs());
         let after = engine.shard_view(now.boot).phase;
         self.watch_after(to, before, after);
         if is_gathered && self.rng.chance(500) {
@@ -519,6 +518,7 @@ impl Instance {
             engines: BTreeMap::new(),
             pool: Pool::new(crate::limits::of_handlers(setup), Limit::of(2))
                 .with_collections(crate::limits::of_collections(setup)),
+            runs: BTreeSet::new(),
             granting: None,
             gates: Known::default(),
             readings: BTreeMap::new(),

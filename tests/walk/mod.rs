@@ -31,7 +31,8 @@ const HANDLERS: &[(&str, &str, &str)] = &[
     ("gated", "ok", ""),
     ("past", "ok", ""),
     ("narrow", "hold", "concurrency = 1"),
-    ("kept", "hold", "concurrency = 2\nreserve = { priority = 8, slots = 1 }"),
+    // Two instances have half of each.
+    ("kept", "hold", "concurrency = 4\nreserve = { priority = 8, slots = 2 }"),
     ("broken", "fail", "breaker = { failures = 3, pause = \"60s\" }"),
     ("plain", "ok", ""),
     ("listed", "ok", ""),
@@ -64,6 +65,11 @@ impl Place {
     /// A walk through instances at these addresses; each question goes to the next of them.
     pub(crate) fn new(urls: Vec<String>, sink: Sink) -> Place {
         Place { urls, sink, http: reqwest::Client::new(), asked: AtomicUsize::new(0) }
+    }
+
+    /// How many instances there are.
+    pub(crate) fn instances(&self) -> usize {
+        self.urls.len()
     }
 
     /// Status and body of an answer.

@@ -10,8 +10,20 @@ const CALL_UNITS: u64 = 3_600_000;
 /// What was not used within this time is not made up for, in milliseconds.
 const BURST_MS: u64 = 100;
 
-/// Shards owned here, and all of them: the part of each rate that this instance has.
+/// Shards owned here, and all of them: the part of each limit that this instance has.
 pub(super) type Share = (u64, u64);
+
+/// The part of so many slots over all instances: rounded up, and one at least, so that none stands still. All parts together are
+/// less than one slot for each instance above the whole.
+pub(super) fn part_of(slots: u32, (owned, all): Share) -> u32 {
+    let part = (u64::from(slots) * owned).div_ceil(all);
+    u32::try_from(part).unwrap_or(slots).max(1)
+}
+
+/// The part of so many slots that are kept: rounded down, so that it is less than the part of the slots they are kept of.
+pub(super) fn part_kept(slots: u32, (owned, all): Share) -> u32 {
+    u32::try_from(u64::from(slots) * owned / all).unwrap_or(slots)
+}
 
 /// A token bucket of whole numbers.
 #[derive(Debug, Default)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::model::{Boot, CollectionLimit, CollectionLimits};
 
 use super::Holdup;
-use super::bucket::{Bucket, Share};
+use super::bucket::{Bucket, Share, part_of};
 use crate::engine::map::Map;
 
 /// The number of a collection.
@@ -97,7 +97,7 @@ impl Collections {
 
     pub(super) fn holdup(&self, now: Boot, share: Share, whose: Whose) -> Option<Holdup> {
         let Collection { limit, taken, bucket, .. } = &self.known[whose?];
-        if limit.concurrency.is_some_and(|most| *taken >= most.max(1)) {
+        if limit.concurrency.is_some_and(|most| *taken >= part_of(most, share)) {
             return Some(Holdup::CollectionConcurrency(*taken));
         }
         bucket.next(now, limit.rate?, share).map(Holdup::CollectionRate)

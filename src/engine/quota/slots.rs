@@ -3,12 +3,12 @@
 use crate::engine::lane::Lane;
 use crate::model::{Boot, Shard};
 
-use super::bucket::{Breaker, Bucket, Share};
+use super::bucket::{Breaker, Bucket, Share, part_kept, part_of};
 use super::collection::{Collections, Whose};
 use super::flow::{Class, Flows, Wish};
 use super::{Grant, Holdup, Limit};
 
-/// When, and which part of each rate is this instance's then.
+/// When, and which part of each limit is this instance's then.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct At {
     pub(super) now: Boot,
@@ -58,7 +58,7 @@ impl Slots {
         !has_rate && *taken == 0 && breaker.failures == 0 && self.flows.is_empty()
     }
 
-    /// The part of each rate is another from now on; `at` has the one before.
+    /// The part of each limit is another from now on; `at` has the one before.
     pub(super) fn shared_anew(&mut self, At { now, share }: At) {
         let Used { limit, bucket, catch_up, .. } = &mut self.used;
         bucket.fill(now, limit.rate, share);
@@ -212,7 +212,7 @@ impl Used {
         if let Some(holdup) = limit.breaker.and_then(|policy| breaker.holdup(now, policy)) {
             return Some(holdup);
         }
-        if *taken >= limit.concurrency.max(1) {
+        if *taken >= part_of(limit.concurrency, share) {
             return Some(Holdup::Concurrency(*taken));
         }
         bucket.next(now, limit.rate?, share).map(Holdup::Rate)
@@ -220,8 +220,8 @@ impl Used {
 
     fn holdup_of_class(&self, At { now, share }: At, class: Class) -> Option<Holdup> {
         let limit = &self.limit;
-        let kept = limit.reserve.map_or(0, |reserve| reserve.slots);
-        let is_kept = self.is_low(class) && self.taken_low + kept >= limit.concurrency.max(1);
+        let kept = limit.reserve.map_or(0, |reserve| part_kept(reserve.slots, share));
+        let is_kept = self.is_low(class) && self.taken_low + kept >= part_of(limit.concurrency, share);
         if is_kept && !planted!(ReserveForgotten) {
             return Some(Holdup::Reserved);
         }

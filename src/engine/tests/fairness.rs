@@ -16,9 +16,13 @@ fn lane(handler: &str, collection: Option<&str>, priority: u8) -> Lane {
     Lane::new(LaneKind { handler, collection, priority, is_late: false })
 }
 
+/// The pool of an instance that runs every shard.
 fn pool(limit: Limit, collections: &[(&str, CollectionLimit)], each_other: Option<CollectionLimit>) -> Pool {
     let by_name = collections.iter().map(|(name, limit)| (Arc::from(*name), *limit)).collect();
-    Pool::new(BTreeMap::new(), limit).with_collections(CollectionLimits { by_name, each_other })
+    let mut pool =
+        Pool::new(BTreeMap::new(), limit).with_collections(CollectionLimits { by_name, each_other });
+    pool.share(Boot(0), 8, 8);
+    pool
 }
 
 /// Frees what was granted one by one, so many times: the lanes in the order in which they got a slot.

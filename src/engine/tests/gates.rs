@@ -199,7 +199,9 @@ fn who_has_not_heard_of_gates_for_a_lease_starts_nothing_until_it_has() {
     rig.run(200);
     rig.schedule("q", "b", 0);
     assert!(rig.calls.is_empty(), "the lease is verified, the gates are not");
+    assert_eq!(rig.engine.not_running(), Some(Explanation::GatesUnknown));
     let asked_at = rig.now().boot;
     rig.give(Input::Gates(Arc::default(), asked_at));
     assert_eq!(rig.called(), ["b"]);
+    assert_eq!(rig.engine.not_running(), None);
 }

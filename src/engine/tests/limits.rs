@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use proptest::prelude::*;
 
-use crate::engine::{Grant, Holdup, Lane, Limit, Pool};
-use crate::model::{Boot, BreakerPolicy, HandlerName, Shard};
+use crate::engine::{Grant, Holdup, Lane, LaneKind, Limit, Pool};
+use crate::model::{Boot, BreakerPolicy, HandlerName, Reserve, Shard};
 
 fn handler() -> HandlerName {
     HandlerName::new("h").expect("a name")
@@ -15,8 +15,16 @@ fn lane() -> Lane {
     Lane::of(&handler())
 }
 
-fn pool(limit: Limit) -> Pool {
+/// The pool of an instance that has just begun.
+fn pool_of_no_shard(limit: Limit) -> Pool {
     Pool::new(BTreeMap::from([(handler(), limit)]), Limit::of(1))
+}
+
+/// The pool of an instance that runs every shard.
+fn pool(limit: Limit) -> Pool {
+    let mut pool = pool_of_no_shard(limit);
+    pool.share(Boot(0), 8, 8);
+    pool
 }
 
 fn rated(rate: &str) -> Limit {
@@ -58,7 +66,7 @@ fn a_rate_is_reached_and_never_passed() {
 
 #[test]
 fn an_instance_has_the_part_of_a_rate_that_its_shards_are_and_none_without_one() {
-    let mut pool = pool(rated("80/s"));
+    let mut pool = pool_of_no_shard(rated("80/s"));
     assert_eq!(granted(&mut pool, 0, 1_000), [0], "it has one call to begin with");
     assert_eq!(pool.holdup(Boot(999), &handler()), Some(Holdup::Rate(None)));
     pool.share(Boot(1_000), 2, 8);
@@ -134,6 +142,21 @@ fn what_is_not_needed_any_more_uses_up_no_rate_and_no_probe() {
 }
 
 #[test]
+fn who_runs_fewer_shards_from_now_on_starts_nothing_before_enough_has_ended() {
+    let (mut pool, l) = (pool(Limit::of(8)), lane());
+    assert_eq!(pool.want(Boot(0), Shard(0), &l, 20, Boot(0))[0].count, 8);
+    pool.share(Boot(1), 2, 8);
+    assert_eq!((pool.taken(&handler()), pool.part(&handler())), (8, 2));
+    for left in (2..8).rev() {
+        assert!(pool.free(Boot(1), &l, 1).is_empty(), "{left} are under way, and two slots are left");
+    }
+    assert_eq!(pool.holdup(Boot(1), &handler()), Some(Holdup::Concurrency(2)));
+    assert_eq!(pool.free(Boot(1), &l, 1)[0].count, 1);
+    pool.share(Boot(2), 8, 8);
+    assert_eq!(pool.tick(Boot(2)).iter().map(|grant| grant.count).sum::<u32>(), 6, "and all of them again");
+}
+
+#[test]
 fn shards_take_turns() {
     let (mut pool, l) = (pool(Limit::of(4)), lane());
     pool.want(Boot(0), Shard(0), &l, 1_000, Boot(0));
@@ -145,6 +168,33 @@ fn shards_take_turns() {
 }
 
 proptest! {
+    /// The parts of all instances make up the whole, and no more than less than one slot for each instance on top.
+    #[test]
+    fn slots_of_all_instances_are_those_of_the_handler_and_less_than_one_each(
+        concurrency in 1u32..200,
+        kept in 0u32..200,
+        owned in proptest::collection::vec(1u32..20, 1..8),
+    ) {
+        let kept = kept % concurrency;
+        let (all, instances) = (owned.iter().sum::<u32>(), owned.len() as u32);
+        let (mut taken, mut taken_low) = (0, 0);
+        for owned in owned {
+            let reserve = Some(Reserve { priority: 6, slots: kept });
+            let mut pool = pool(Limit { reserve, ..Limit::of(concurrency) });
+            pool.share(Boot(0), owned, all);
+            let low = pool.want(Boot(0), Shard(0), &lane(), 1_000, Boot(0));
+            let high = Lane::new(LaneKind { priority: 6, ..(*lane()).clone() });
+            let high = pool.want(Boot(0), Shard(1), &high, 1_000, Boot(0));
+            let count = |grants: &[Grant]| grants.iter().map(|grant| grant.count).sum::<u32>();
+            prop_assert!(count(&low) > 0, "none stands still");
+            taken_low += count(&low);
+            taken += count(&low) + count(&high);
+        }
+        prop_assert!((concurrency..concurrency + instances).contains(&taken), "{taken} of {concurrency}");
+        let left_to_low = concurrency - kept;
+        prop_assert!(taken_low >= left_to_low && taken_low < left_to_low + 2 * instances, "{taken_low} of {left_to_low}");
+    }
+
     /// Against a naive count of all calls: in no stretch of time more than the rate allows and one burst.
     #[test]
     fn in_no_stretch_of_time_more_begins_than_the_rate_and_one_burst(

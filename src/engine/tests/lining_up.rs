@@ -45,6 +45,7 @@ proptest! {
         wants in proptest::collection::vec((0u32..4, 1u32..6), 1..20),
     ) {
         let mut pool = Pool::new(BTreeMap::from([(handler(), Limit::of(limit))]), Limit::of(1));
+        pool.share(Boot(0), 8, 8);
         let mut out: Vec<(Shard, u32)> = Vec::new();
         let mut granted: BTreeMap<Shard, u32> = BTreeMap::new();
         let mut asked: BTreeMap<Shard, u32> = BTreeMap::new();
