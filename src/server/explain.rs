@@ -62,7 +62,10 @@ async fn without_store(app: &App, key: TaskKey, problem: &Problem) -> ExplainVie
     let sought = key.clone();
     let asked = hop::ask(app, shard, move |engine| {
         let known = engine.explain_in_memory(&sought);
-        known.map_or_else(|| (None, engine.not_running().into_iter().collect()), |(state, why)| (Some(state), why))
+        known.map_or_else(
+            || (None, engine.not_running().into_iter().collect()),
+            |(state, why)| (Some(state), why),
+        )
     });
     let (state, known): (Option<TaskState>, Vec<Explanation>) = asked.await.unwrap_or_default();
     let word = state.map_or("unknown", TaskState::word);

@@ -82,7 +82,11 @@ async fn cassandra_away_for_a_while_loses_nothing() {
         let (gone, ran) = (wall_ms(), site.sink.done());
         let said = explained(&instances, "kept/t").await;
         let codes = |n: usize| crate::walk::all(&said[n]["reasons"], "code");
-        assert_eq!((&said[0]["state"], &said[1]["state"]), (&"scheduled".into(), &"unknown".into()), "{said:?}");
+        assert_eq!(
+            (&said[0]["state"], &said[1]["state"]),
+            (&"scheduled".into(), &"unknown".into()),
+            "{said:?}"
+        );
         assert!(codes(0)[0] == "store_unavailable" && codes(0).contains(&"not_due"), "{said:?}");
         assert!(codes(1)[0] == "store_unavailable" && codes(1).contains(&"not_known"), "{said:?}");
         until_wall(gone + away_ms()).await;

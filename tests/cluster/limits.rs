@@ -51,28 +51,35 @@ fn most_at_once(calls: &[Call]) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_slots_of_a_handler_hold_over_all_instances_and_the_loss_of_one() {
     const SLOTS: usize = 8;
-    on_site(Wanted { limits: "concurrency = 8", ..Wanted::named("slots") }, Turn::Shared, |site| async move {
-        let mut instances = site.settled(&["first", "second"]).await;
-        let of = |n: usize| (format!("q-{n}"), format!("t-{n}"));
-        let plan = |n| Planned::schedule(0, &of(n).0, &of(n).1, None, r#"{"take_ms":250}"#);
-        Client::ConfluentMurmur2.produce(&site, (0..300).map(plan).collect()).await;
-        until("a part of them has run", 60, || site.sink.done() >= 100).await;
-        let said = instances[0].asked("v1/handlers/sink/explain").await.unwrap_or_default();
-        let explained: serde_json::Value = serde_json::from_str(&said).expect("JSON");
-        let parts: Vec<_> = (0..2).map(|n| explained["instances"][n]["concurrency"].as_u64()).collect();
-        assert_eq!(parts, [Some(4); 2], "each has its part: {said}");
-        assert!(said.contains("its part of 8 over all instances"), "{said}");
-        let most = most_at_once(&site.sink.calls());
-        assert!((SLOTS - 1..=SLOTS).contains(&most), "{most} calls at once from two instances, of {SLOTS}");
-        let lost = instances.remove(0);
-        lost.kill();
-        let killed_us = site.sink.calls().iter().map(|call| call.begun_us).max().unwrap_or(0);
-        until("all have run", 120, || site.sink.done() == 300).await;
-        let since: Vec<Call> =
-            site.sink.calls().into_iter().filter(|call| call.begun_us > killed_us).collect();
-        let most = most_at_once(&since);
-        assert_eq!(most, SLOTS, "who is left has them all, and no more");
-    })
+    on_site(
+        Wanted { limits: "concurrency = 8", ..Wanted::named("slots") },
+        Turn::Shared,
+        |site| async move {
+            let mut instances = site.settled(&["first", "second"]).await;
+            let of = |n: usize| (format!("q-{n}"), format!("t-{n}"));
+            let plan = |n| Planned::schedule(0, &of(n).0, &of(n).1, None, r#"{"take_ms":250}"#);
+            Client::ConfluentMurmur2.produce(&site, (0..300).map(plan).collect()).await;
+            until("a part of them has run", 60, || site.sink.done() >= 100).await;
+            let said = instances[0].asked("v1/handlers/sink/explain").await.unwrap_or_default();
+            let explained: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+            let parts: Vec<_> = (0..2).map(|n| explained["instances"][n]["concurrency"].as_u64()).collect();
+            assert_eq!(parts, [Some(4); 2], "each has its part: {said}");
+            assert!(said.contains("its part of 8 over all instances"), "{said}");
+            let most = most_at_once(&site.sink.calls());
+            assert!(
+                (SLOTS - 1..=SLOTS).contains(&most),
+                "{most} calls at once from two instances, of {SLOTS}"
+            );
+            let lost = instances.remove(0);
+            lost.kill();
+            let killed_us = site.sink.calls().iter().map(|call| call.begun_us).max().unwrap_or(0);
+            until("all have run", 120, || site.sink.done() == 300).await;
+            let since: Vec<Call> =
+                site.sink.calls().into_iter().filter(|call| call.begun_us > killed_us).collect();
+            let most = most_at_once(&since);
+            assert_eq!(most, SLOTS, "who is left has them all, and no more");
+        },
+    )
     .await;
 }
 
