@@ -204,7 +204,7 @@ impl Flows {
     }
 
     /// One slot goes to the next of a class: its shard, and the lane that it named. Who was held up meanwhile makes up for one
-    /// slot at most.
+    /// slot at most: who had what it could not take does not fall behind for that.
     pub(super) fn take(&mut self, whose: Whose, class: Class) -> (Shard, Lane) {
         let passed = self.passed;
         self.passed += STRIDE / self.weights.max(1);
@@ -212,7 +212,7 @@ impl Flows {
         let flow = self.flows.get_mut(&whose).expect("somebody waits");
         let next = flow.lines.get_mut(&class).expect("somebody waits").take_turn();
         let stride = STRIDE / flow.weight;
-        flow.pass = flow.pass.max(passed.saturating_sub(stride)) + stride;
+        flow.pass = flow.pass.clamp(passed.saturating_sub(stride), passed) + stride;
         if flow.is_at_rest() {
             self.tidy();
         } else {

@@ -95,6 +95,24 @@ fn a_collection_that_its_own_limit_held_up_does_not_make_up_for_it() {
 }
 
 #[test]
+fn a_collection_whose_classes_were_held_up_does_not_make_up_for_it() {
+    let limit = Limit { reserve: Some(Reserve { priority: 9, slots: 1 }), ..Limit::of(2) };
+    let mut pool = pool(limit, &[("a", NO_LIMIT), ("b", NO_LIMIT)], None);
+    let (a, b, kept) = (lane("h", Some("a"), 5), lane("h", Some("b"), 5), lane("h", Some("b"), 9));
+    // The slot that is not kept hangs while the other goes round.
+    assert_eq!(pool.want(Boot(0), Shard(0), &b, 1, Boot(0)).len(), 1);
+    assert!(pool.want(Boot(0), Shard(0), &a, 1_000, Boot(0)).is_empty());
+    let mut out: Vec<Lane> =
+        pool.want(Boot(0), Shard(1), &kept, 101, Boot(0)).into_iter().map(|one| one.lane).collect();
+    assert_eq!(granted_to(&mut pool, &mut out, 100, &kept), 100);
+    // Then both have low ones that may take it.
+    pool.want(Boot(0), Shard(1), &b, 1_000, Boot(0));
+    let mut low = vec![b.clone()];
+    let of_a = granted_to(&mut pool, &mut low, 40, &a);
+    assert!((19..=22).contains(&of_a), "{of_a} of 40 although the other waits as well");
+}
+
+#[test]
 fn who_came_first_is_not_passed_over_by_ever_new_collections_and_they_are_forgotten() {
     let mut pool = pool(Limit::of(1), &[], Some(NO_LIMIT));
     let long = lane("h", Some("z"), 5);
