@@ -29,6 +29,7 @@ pub(super) fn follow(
     after_ms: Option<u64>,
     fraction: f64,
 ) {
+    let after_ms = after_ms.filter(|_| !planted!(RetryAfterIgnored));
     let later = |ms: u64| ended.at.plus_ms(i64::try_from(ms).unwrap_or(i64::MAX));
     match ended.outcome {
         Outcome::Succeeded => {}
@@ -38,16 +39,21 @@ pub(super) fn follow(
         }
         Outcome::Retryable | Outcome::TimedOut => {
             ended.failures += 1;
-            let wait = policy.wait_ms(ended.failures, fraction);
+            let wait = if planted!(RetryWithoutWait) { 0 } else { policy.wait_ms(ended.failures, fraction) };
             let next_at = later(wait.max(after_ms.unwrap_or(0)));
             let too_old = policy.max_age_ms.is_some_and(|ms| next_at.ms_since(ready_at) > ms);
-            if ended.failures >= policy.max_attempts || too_old {
+            let too_old = too_old && !planted!(AgeIgnored);
+            let attempts_max = policy.max_attempts + u32::from(planted!(OneAttemptTooMany));
+            if ended.failures >= attempts_max || too_old {
                 ended.closed = Some(CloseReason::Exhausted);
             } else {
                 ended.next_at = Some(next_at);
             }
         }
-        Outcome::Snoozed => ended.next_at = Some(later(after_ms.unwrap_or(0))),
+        Outcome::Snoozed => {
+            ended.failures += u32::from(planted!(SnoozeIsFailure));
+            ended.next_at = Some(later(after_ms.unwrap_or(0)));
+        }
         Outcome::Aborted | Outcome::Interrupted => {
             ended.next_at = Some(later(ABORTED_WAIT_MS.max(after_ms.unwrap_or(0))));
         }

@@ -66,7 +66,7 @@ impl Counts {
     pub fn after_interruption(started: &Started) -> Counts {
         Counts {
             attempt: started.attempt + 1,
-            failures: started.failures,
+            failures: started.failures + u32::from(planted!(InterruptionIsFailure)),
             interruptions: started.interruptions + 1,
             previous: Some(Outcome::Interrupted),
             not_before: Wall::MIN,
@@ -194,7 +194,8 @@ impl Folded {
             (Some(started), None, _) => Next::Open(started.clone()),
             (_, _, Some((_, mark))) => Next::Finished(state_of(mark)),
             (Some(started), Some(ended), None) => {
-                Next::Run(Counts::after_end(started, ended, ended.next_at.unwrap_or(Wall::MIN)))
+                let next_at = ended.next_at.filter(|_| !planted!(WaitForgottenAtTakeover));
+                Next::Run(Counts::after_end(started, ended, next_at.unwrap_or(Wall::MIN)))
             }
             (None, _, None) => Next::Run(Counts::FRESH),
         }

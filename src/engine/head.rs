@@ -44,7 +44,8 @@ impl Engine {
             self.queues.set_backoff(name, None);
             return;
         }
-        let at = task.counts.not_before.max(place.ready_at);
+        let next_try = if planted!(NextTryNotWaitedFor) { place.ready_at } else { task.counts.not_before };
+        let at = next_try.max(place.ready_at);
         if at > self.now.wall {
             self.queues.set_backoff(name, Some(at));
             return;

@@ -122,6 +122,7 @@ impl World {
             previous: order.previous,
             refused: ended.is_some(),
             ended,
+            asks_ms: None,
             broken_off: false,
             parks: order.content.on_failure == OnFailure::Park,
         }
@@ -159,6 +160,7 @@ impl World {
     pub(crate) fn handler_done(&mut self, index: usize) {
         let Some((from, seq, end, handler)) = self.handlers.froms.remove(&index) else { return };
         self.ledger.calls[index].ended = Some((self.now, end.outcome));
+        self.ledger.calls[index].asks_ms = end.after_ms;
         self.say(from.shard, || format!("call #{index} ended {:?}", end.outcome));
         if (self.now as i64) > self.ledger.calls[index].deadline {
             self.ledger.count("handler went on past its deadline");

@@ -60,6 +60,8 @@ pub(crate) struct Call {
     /// The guard refused its token.
     pub(crate) refused: bool,
     pub(crate) ended: Option<(u64, Outcome)>,
+    /// When its handler asks to be called again, in milliseconds after its answer.
+    pub(crate) asks_ms: Option<u64>,
     /// The owner broke it off.
     pub(crate) broken_off: bool,
     /// Its queue does not wait for its next try.
@@ -80,7 +82,9 @@ pub(crate) struct PlaceHistory {
     pub(crate) turns: Vec<(u64, bool)>,
     /// (epoch, sequence) → when the start was decided.
     pub(crate) starts: BTreeMap<(u64, u64), i64>,
-    /// Whether it was closed without an attempt.
+    /// (epoch, sequence) → when a majority first had the end.
+    pub(crate) ends: BTreeMap<(u64, u64), u64>,
+    /// Whether it was closed without an attempt, or given up as its policy says.
     pub(crate) closed: bool,
 }
 

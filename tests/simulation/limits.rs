@@ -21,6 +21,8 @@ const GRANT_TO_CALL_MS: u64 = 60_000;
 const CERTAINLY_LATE_MS: i64 = 20_000;
 /// Calls are counted over so long.
 const WINDOW_MS: u64 = 30_000;
+/// The collection has so many slots where what is of none has one.
+const WEIGHT: u32 = 4;
 /// The quota is one of events in so long.
 const QUOTA_MS: u64 = 60_000;
 
@@ -37,6 +39,8 @@ pub(crate) struct Limits {
     pub(crate) of_collection: Option<(u32, u64)>,
     /// Events of the collection that are taken in, a minute.
     pub(crate) intake: Option<u64>,
+    /// Many tasks of a handler come at a time, half of them of the collection.
+    pub(crate) crowds: bool,
 }
 
 impl Limits {
@@ -49,7 +53,8 @@ impl Limits {
         let catch_up = rng.chance(300).then(|| rng.range(1, 4));
         let of_collection = rng.chance(300).then(|| (rng.range(1, 3) as u32, rng.range(2, 6)));
         let intake = rng.chance(200).then(|| rng.range(10, 120));
-        Limits { rate, breaker, reserve, catch_up, of_collection, intake }
+        let crowds = rng.chance(250);
+        Limits { rate, breaker, reserve, catch_up, of_collection, intake, crowds }
     }
 
     fn any(&self) -> bool {
@@ -76,17 +81,22 @@ fn a_second(count: u64) -> Rate {
 
 /// What the collection is limited to.
 pub(crate) fn of_collections(setup: &Setup) -> CollectionLimits {
-    let Limits { of_collection, intake, .. } = &setup.limits;
-    if of_collection.is_none() && intake.is_none() {
+    let Limits { of_collection, intake, crowds, .. } = &setup.limits;
+    if of_collection.is_none() && intake.is_none() && !crowds {
         return CollectionLimits::default();
     }
     let limit = CollectionLimit {
         concurrency: of_collection.map(|(concurrency, _)| concurrency),
         rate: of_collection.map(|(_, rate)| a_second(rate)),
-        weight: 2,
+        weight: WEIGHT,
         intake: intake.map(|count| format!("{count}/m").parse().expect("a rate")),
     };
     CollectionLimits { by_name: BTreeMap::from([(COLLECTION.into(), limit)]), each_other: None }
+}
+
+/// The weight of the collection, where nothing else limits what of it begins.
+pub(crate) fn weight_alone(setup: &Setup) -> Option<u32> {
+    setup.limits.of_collection.is_none().then_some(WEIGHT)
 }
 
 /// Calls that are limited together.
@@ -155,11 +165,7 @@ impl World {
                 Holdup::Concurrency(_) => {}
             }
         }
-        for grant in grants {
-            let to = Addr { instance, life, shard: grant.shard };
-            self.after(0, Event::Deliver(to, dueline::engine::Input::Slots(grant.lane, grant.count)));
-        }
-        self.wait_for_grants(instance);
+        self.grant(Addr { instance, life, shard: Shard(0) }, grants);
     }
 
     /// Comes again when the next slot may be granted.
@@ -186,7 +192,9 @@ impl World {
         };
         if self.alive(from) {
             let now = self.clock(from.instance).boot;
-            self.instances[from.instance].pool.ended(now, name, is_well);
+            let at = &mut self.instances[from.instance];
+            at.turns.ended(now, name, is_well);
+            at.pool.ended(now, name, is_well);
         }
     }
 
@@ -253,6 +261,8 @@ impl World {
             }
         };
         let is_of_handler = |call: &CallOrder| call.content.handler == order.content.handler;
+        let granted = u64::from(self.instances[from.instance].turns.out(&order.content.handler));
+        judge(&is_of_handler, "with a slot each", &|_| granted);
         judge(&is_of_handler, order.content.handler.as_str(), &|ran| part_of(slots, ran));
         if let Some(reserve) = reserve {
             let is_low = |call: &CallOrder| is_of_handler(call) && call.content.priority < reserve.priority;

@@ -1,6 +1,6 @@
 //! What a runtime does: performs the effects of an engine, and decides nothing.
 
-use dueline::engine::{Effect, Engine, Input, Observation};
+use dueline::engine::{Effect, Engine, Observation};
 use dueline::model::{Boot, CloseReason};
 
 use crate::ledger::BASE;
@@ -82,25 +82,9 @@ impl World {
             Effect::Publish(ticket, events) => self.ask_log(from, LogOp::Publish(ticket, events)),
             Effect::Reject(offset, _) => self.ask_log(from, LogOp::Reject(offset)),
             Effect::Forward(offset, home) => self.ask_log(from, LogOp::Forward(offset, home)),
-            Effect::WantSlots(lane, count, since) => {
-                let now = self.clock(from.instance).boot;
-                let grants = self.instances[from.instance].pool.want(now, from.shard, &lane, count, since);
-                self.grant(from, grants);
-                self.wait_for_grants(from.instance);
-            }
-            Effect::FreeSlots(lane, count) => {
-                let now = self.clock(from.instance).boot;
-                let grants = self.instances[from.instance].pool.free(now, &lane, count);
-                self.grant(from, grants);
-                self.wait_for_grants(from.instance);
-            }
-            Effect::WithdrawSlots(lane, unused) => {
-                let now = self.clock(from.instance).boot;
-                let pool = &mut self.instances[from.instance].pool;
-                let grants = pool.withdraw(now, from.shard, &lane, unused);
-                self.grant(from, grants);
-                self.wait_for_grants(from.instance);
-            }
+            Effect::WantSlots(lane, count, since) => self.want_slots(from, &lane, count, since),
+            Effect::FreeSlots(lane, count) => self.free_slots(from, &lane, count),
+            Effect::WithdrawSlots(lane, unused) => self.withdraw_slots(from, &lane, unused),
             Effect::Call(order) => {
                 self.judge_call(from, &order);
                 self.judge_policy(from, &order);
@@ -144,13 +128,6 @@ impl World {
     fn stop_fetch(&mut self, from: Addr) {
         self.instances[from.instance].readings.remove(&from.shard);
         self.log.waiting[from.shard.0 as usize].retain(|(instance, ..)| *instance != from.instance);
-    }
-
-    fn grant(&mut self, from: Addr, grants: Vec<dueline::engine::Grant>) {
-        for grant in grants {
-            let to = Addr { shard: grant.shard, ..from };
-            self.after(0, Event::Deliver(to, Input::Slots(grant.lane, grant.count)));
-        }
     }
 
     fn observed(&mut self, from: Addr, observation: &Observation) {

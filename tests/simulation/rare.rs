@@ -1,7 +1,7 @@
 //! Events that are rare and matter: the default seeds have to meet each of them, or the simulation has become too kind.
 
 /// Their names, as they are counted.
-pub(crate) const RARE: [&str; 110] = [
+pub(crate) const RARE: [&str; 123] = [
     "held up by a rate",
     "held up by what is kept for higher priorities",
     "held up by the rate of late tasks",
@@ -9,6 +9,19 @@ pub(crate) const RARE: [&str; 110] = [
     "over_quota",
     "held up by a breaker",
     "probe under way",
+    "let through an open breaker",
+    "slot given by priority",
+    "slot given to who had waited longer than a higher priority",
+    "shards took turns",
+    "shares of a dozen slots compared",
+    "tried again after a failure",
+    "tried again after a failure of an owner before",
+    "tried again after a snooze",
+    "tried again after an owner was lost",
+    "tried again without a failure",
+    "time asked for by a handler",
+    "all attempts used up",
+    "given up for its age",
     "end told by a former leader",
     "task events not acknowledged",
     "task event published again",

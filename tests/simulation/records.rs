@@ -41,7 +41,11 @@ impl World {
             }
             Row::Event(_) | Row::Fact(_) | Row::Payload(_) | Row::LateQueue(_) | Row::DeadLetter(_) => {}
         }
+        if let Row::Fact(FactRow { shard, place, fact: Fact::Ended(ended) }) = row {
+            self.judge_end(*shard, *place, ended);
+        }
         let Row::Fact(FactRow { shard, place, fact: Fact::Started(started) }) = row else { return };
+        self.judge_start(*shard, *place, started);
         let history = self.ledger.places.entry((*shard, *place)).or_default();
         history.starts.insert((started.epoch.0, started.seq), started.at.0);
         // Until the next owner reads, the one before may start what it read: that start counts.
@@ -66,6 +70,8 @@ impl World {
                     self.turn(*shard, *place);
                 }
                 if let Fact::Ended(ended) = fact {
+                    let history = self.ledger.places.entry((*shard, *place)).or_default();
+                    history.ends.entry((ended.epoch.0, ended.seq)).or_insert(self.now);
                     self.judge_death(*shard, *place, ended);
                 }
             }

@@ -1,6 +1,8 @@
 //! The producers: they schedule, cancel, reschedule, repeat and send rubbish, over a few dozen queues, and write down
 //! what the log took.
 
+mod crowd;
+
 use std::collections::BTreeMap;
 
 use dueline::model::{
@@ -278,7 +280,7 @@ impl Workload {
             on_conflict,
             on_failure: if self.stops && number % 6 == 1 { OnFailure::Park } else { OnFailure::Block },
             on_dead: if self.stops && number.is_multiple_of(7) { OnDead::Stop } else { OnDead::Continue },
-            retry: None,
+            retry: crate::retries::own_policy(number),
             labels: BTreeMap::new(),
             created_by: None,
             traceparent: None,

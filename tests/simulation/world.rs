@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use dueline::engine::{Budget, CallOrder, Engine, Input, Limit, Options, Policy, Pool};
-use dueline::model::{Boot, Now, Progress, RetryPolicy, Row, Shard, Target, TaskKey, Wall};
+use dueline::model::{Boot, Now, Progress, Row, Shard, Target, TaskKey, Wall};
 use dueline::planted;
 
 use crate::group::Group;
@@ -57,6 +57,8 @@ pub(crate) enum Event {
     Produce,
     /// Producers send these.
     Send(Vec<Sending>),
+    /// Many tasks of one handler come at a time.
+    Crowd,
     /// The group's coordinator looks at its members.
     Coordinate,
     Assign(Addr),
@@ -98,6 +100,8 @@ pub(crate) struct Instance {
     pub(crate) pool: Pool,
     /// Shards that count for its part of limits.
     pub(crate) runs: BTreeSet<Shard>,
+    /// Who waits for its slots.
+    pub(crate) turns: crate::turns::Turns,
     /// When its slots are looked at again.
     pub(crate) granting: Option<u64>,
     pub(crate) gates: Known,
@@ -214,6 +218,7 @@ impl World {
         self.after(1_000, Event::Produce);
         self.after(500, Event::Coordinate);
         self.begin_people();
+        self.begin_crowds();
         for (at, fault) in crate::nemesis::plan(&self.setup, &mut self.rng) {
             self.after(at, Event::Fault(fault));
         }
@@ -270,6 +275,7 @@ impl World {
             Event::HandlerDone(call) => self.handler_done(call),
             Event::Produce => self.produce(),
             Event::Send(records) => self.send(records),
+            Event::Crowd => self.crowd(),
             Event::Coordinate => self.coordinate(),
             Event::Assign(to) => {
                 if self.reaches(to, || Event::Assign(to)) && self.takes(to, || Event::Assign(to)) {
@@ -380,14 +386,7 @@ impl World {
     fn options(&self, to: Addr) -> Options {
         let policy = Policy {
             timeout_ms: HANDLER_TIMEOUT_MS,
-            retry: RetryPolicy {
-                max_attempts: 4,
-                initial_ms: 400,
-                factor: 2.0,
-                max_ms: 5_000,
-                jitter: 0.2,
-                max_age_ms: None,
-            },
+            retry: crate::retries::OF_HANDLERS,
             ..Policy::default()
         };
         let catches_up = |n| n == 2 && self.setup.limits.catch_up.is_some();
@@ -519,6 +518,7 @@ impl Instance {
             pool: Pool::new(crate::limits::of_handlers(setup), Limit::of(2))
                 .with_collections(crate::limits::of_collections(setup)),
             runs: BTreeSet::new(),
+            turns: crate::turns::Turns::new(setup),
             granting: None,
             gates: Known::default(),
             readings: BTreeMap::new(),

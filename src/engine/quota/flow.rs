@@ -122,7 +122,9 @@ impl Line {
     fn rank(&self, class: Class) -> (u64, Reverse<Class>) {
         let wishes = self.turns.front().and_then(|shard| self.wanted.get(shard));
         let since = wishes.map_or(0, |wishes| wishes.first.0.0);
-        let behind_ms = u64::from(9 - class.priority.min(9)) * PRIORITY_STEP_MS;
+        let since = if planted!(AgeingForgotten) { 0 } else { since };
+        let step_ms = if planted!(PriorityIgnored) { 0 } else { PRIORITY_STEP_MS };
+        let behind_ms = u64::from(9 - class.priority.min(9)) * step_ms;
         (since.saturating_add(behind_ms), Reverse(class))
     }
 
@@ -140,7 +142,11 @@ impl Line {
         let shard = self.turns.pop_front().expect("somebody waits");
         let wishes = self.wanted.get_mut(&shard).expect("who has a turn wants something");
         if wishes.take_one() {
-            self.turns.push_back(shard);
+            if planted!(TurnsForgotten) {
+                self.turns.push_front(shard);
+            } else {
+                self.turns.push_back(shard);
+            }
             return (shard, wishes.lane.clone());
         }
         let wishes = self.wanted.remove(&shard).expect("it was just found");
@@ -170,6 +176,7 @@ impl Flows {
         flow.lines.entry(class).or_default().want(since, shard, lane, count);
         if comes_new {
             flow.pass = flow.pass.max(passed);
+            let weight = if planted!(WeightsIgnored) { 1 } else { weight };
             flow.weight = u64::from(weight.clamp(1, 1_000));
             self.stand_in_line(whose);
         }
