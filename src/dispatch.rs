@@ -58,8 +58,10 @@ pub struct Call {
 pub struct Ending {
     /// The outcome; never `Interrupted` or `NotCalled`, which only the engine finds.
     pub outcome: Outcome,
-    /// The handler's answer.
+    /// The handler's answer, as far as it is kept.
     pub result: Option<Arc<[u8]>>,
+    /// Whether there was more of it.
+    pub result_cut: bool,
     /// What went wrong.
     pub error: Option<String>,
     /// When to come back, in milliseconds: `Retry-After` of a failure, the wait of a snooze.
@@ -73,7 +75,15 @@ pub struct Ending {
 impl Ending {
     /// An ending with only an outcome.
     pub fn of(outcome: Outcome) -> Ending {
-        Ending { outcome, result: None, error: None, after_ms: None, fenced: false, lost: false }
+        Ending {
+            outcome,
+            result: None,
+            result_cut: false,
+            error: None,
+            after_ms: None,
+            fenced: false,
+            lost: false,
+        }
     }
 
     /// A failure with its text.

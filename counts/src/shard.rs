@@ -264,6 +264,7 @@ fn succeeded() -> CallEnd {
     CallEnd {
         outcome: Outcome::Succeeded,
         result: None,
+        result_cut: false,
         error: None,
         after_ms: None,
         fenced: false,

@@ -39,7 +39,7 @@ where
 pub enum Done {
     /// The task is done.
     Succeeded,
-    /// The task is done, and this is its result: at most 16 KiB are kept.
+    /// The task is done, and this is its result: at most 16 KiB are kept, and that there was more.
     Result(Vec<u8>),
     /// Not yet: come back after this many milliseconds. Uses up no attempt.
     Snoozed(u64),
@@ -148,8 +148,9 @@ fn ending(answer: Result<Done, Failure>) -> Ending {
     match answer {
         Ok(Done::Succeeded) => Ending::of(Outcome::Succeeded),
         Ok(Done::Result(mut bytes)) => {
+            let result_cut = bytes.len() > RESULT_BYTES_MAX;
             bytes.truncate(RESULT_BYTES_MAX);
-            Ending { result: Some(bytes.into()), ..Ending::of(Outcome::Succeeded) }
+            Ending { result: Some(bytes.into()), result_cut, ..Ending::of(Outcome::Succeeded) }
         }
         Ok(Done::Snoozed(ms)) => Ending { after_ms: Some(ms), ..Ending::of(Outcome::Snoozed) },
         Err(Failure::Retryable(error)) => Ending::failed(Outcome::Retryable, one_line(&error)),
@@ -223,7 +224,8 @@ mod tests {
         let ending = run(snooze, call()).await;
         assert_eq!((ending.outcome, ending.after_ms), (Outcome::Snoozed, Some(60_000)));
         let large = |_| async { Ok(Done::Result(vec![b'x'; 3 * RESULT_BYTES_MAX])) };
-        assert_eq!(run(large, call()).await.result.map(|bytes| bytes.len()), Some(RESULT_BYTES_MAX));
+        let kept = run(large, call()).await;
+        assert_eq!((kept.result.map(|bytes| bytes.len()), kept.result_cut), (Some(RESULT_BYTES_MAX), true));
     }
 
     #[tokio::test]

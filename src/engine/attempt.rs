@@ -384,6 +384,7 @@ impl Engine {
         attempt.phase = Phase::Ending;
         let policy = attempt.content.retry.unwrap_or(self.options.policy(&attempt.content.handler).retry);
         let marked = self.window.get(attempt.place).is_some_and(|task| task.mark.is_some());
+        let is_too_long = |bytes: &Arc<[u8]>| bytes.len() > limits::RESULT_BYTES_MAX;
         let mut ended = Ended {
             epoch: attempt.started.epoch,
             seq,
@@ -392,6 +393,7 @@ impl Engine {
             failures: attempt.started.failures,
             next_at: None,
             closed: None,
+            result_cut: end.result_cut || end.result.as_ref().is_some_and(is_too_long),
             result: end.result.map(|bytes| cut(bytes, limits::RESULT_BYTES_MAX)),
             error: end.error,
         };
@@ -509,6 +511,14 @@ const SKIP_SLACK_MS: i64 = 100;
 impl CallEnd {
     /// An end with only an outcome.
     pub fn of(outcome: Outcome) -> CallEnd {
-        CallEnd { outcome, result: None, error: None, after_ms: None, fenced: false, lost: false }
+        CallEnd {
+            outcome,
+            result: None,
+            result_cut: false,
+            error: None,
+            after_ms: None,
+            fenced: false,
+            lost: false,
+        }
     }
 }

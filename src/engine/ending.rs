@@ -29,8 +29,12 @@ pub(super) fn follow(
     after_ms: Option<u64>,
     fraction: f64,
 ) {
+    let at = ended.at;
     let after_ms = after_ms.filter(|_| !planted!(RetryAfterIgnored));
-    let later = |ms: u64| ended.at.plus_ms(i64::try_from(ms).unwrap_or(i64::MAX));
+    let later = |ms: u64| at.plus_ms(i64::try_from(ms).unwrap_or(i64::MAX));
+    let is_too_old = |at: Wall| {
+        policy.max_age_ms.is_some_and(|ms| at.ms_since(ready_at) > ms) && !planted!(AgeIgnored)
+    };
     match ended.outcome {
         Outcome::Succeeded => {}
         Outcome::Fatal => {
@@ -41,10 +45,8 @@ pub(super) fn follow(
             ended.failures += 1;
             let wait = if planted!(RetryWithoutWait) { 0 } else { policy.wait_ms(ended.failures, fraction) };
             let next_at = later(wait.max(after_ms.unwrap_or(0)));
-            let too_old = policy.max_age_ms.is_some_and(|ms| next_at.ms_since(ready_at) > ms);
-            let too_old = too_old && !planted!(AgeIgnored);
             let attempts_max = policy.max_attempts + u32::from(planted!(OneAttemptTooMany));
-            if ended.failures >= attempts_max || too_old {
+            if ended.failures >= attempts_max || is_too_old(next_at) {
                 ended.closed = Some(CloseReason::Exhausted);
             } else {
                 ended.next_at = Some(next_at);
@@ -52,7 +54,13 @@ pub(super) fn follow(
         }
         Outcome::Snoozed => {
             ended.failures += u32::from(planted!(SnoozeIsFailure));
-            ended.next_at = Some(later(after_ms.unwrap_or(0)));
+            let next_at = later(after_ms.unwrap_or(0));
+            if is_too_old(next_at) {
+                ended.closed = Some(CloseReason::Exhausted);
+                ended.error = Some(Arc::from("it snoozed for longer than retry.max_age"));
+            } else {
+                ended.next_at = Some(next_at);
+            }
         }
         Outcome::Aborted | Outcome::Interrupted => {
             ended.next_at = Some(later(ABORTED_WAIT_MS.max(after_ms.unwrap_or(0))));

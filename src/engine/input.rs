@@ -59,6 +59,8 @@ pub struct CallEnd {
     pub outcome: Outcome,
     /// The handler's answer.
     pub result: Option<Arc<[u8]>>,
+    /// Whether there was more of it.
+    pub result_cut: bool,
     /// What went wrong.
     pub error: Option<Arc<str>>,
     /// When to come back, in milliseconds.

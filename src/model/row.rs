@@ -359,6 +359,8 @@ pub struct Ended {
     pub closed: Option<CloseReason>,
     /// The handler's answer, cut at [`super::limits::RESULT_BYTES_MAX`].
     pub result: Option<Arc<[u8]>>,
+    /// Whether there was more of it.
+    pub result_cut: bool,
     /// What went wrong, cut at [`super::limits::TEXT_BYTES_MAX`].
     pub error: Option<Arc<str>>,
 }

@@ -280,6 +280,7 @@ pub(crate) fn call_end(ending: Ending) -> CallEnd {
     CallEnd {
         outcome: ending.outcome,
         result: ending.result,
+        result_cut: ending.result_cut,
         error: ending.error.map(|text| cut(&text).into()),
         after_ms: ending.after_ms,
         fenced: ending.fenced,

@@ -54,6 +54,8 @@ struct Data<'a> {
     error: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    result_cut: bool,
 }
 
 /// A time as people write it.
@@ -156,6 +158,7 @@ fn data(event: &TaskEvent) -> Data<'_> {
         reason: None,
         error: None,
         result: None,
+        result_cut: false,
     };
     match &event.cause {
         Cause::Ended(Ended { epoch, seq, .. }) if event.kind == TaskEventKind::Cancelled => {
@@ -179,6 +182,7 @@ fn data(event: &TaskEvent) -> Data<'_> {
             reason: ended.closed.map(|reason| reason.word()),
             error: ended.error.as_deref(),
             result: ended.result.as_deref().and_then(json_or_text),
+            result_cut: ended.result_cut,
             ..base
         },
         Cause::Closed { epoch, seq, reason } => {

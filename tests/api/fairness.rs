@@ -1,6 +1,4 @@
-//! Limits of collections, slots that are kept, the rate of late tasks, and quotas of what is taken in.
-
-use std::time::Duration;
+//! Limits of collections, slots that are kept, and quotas of what is taken in.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -92,34 +90,6 @@ async fn what_is_kept_for_high_priorities_is_free_for_them() {
     for n in 0..6 {
         dev.task_in("succeeded", &format!("low{n}"), "t").await;
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_late_after_a_gate_begins_at_its_own_rate_and_live_tasks_at_once() {
-    let sink = Sink::start().await;
-    let (_dir, dev) = started(&sink, "ok", "catch_up = \"5/s\"", "").await;
-    let long_ago = json!({"due_at": "2020-01-01T00:00:00Z"});
-    let gate = json!({"handler": "work", "reason": "outage"});
-    assert_eq!(dev.post("/v1/gates", &gate).await.status.as_u16() / 100, 2);
-    for n in 0..20 {
-        assert_eq!(schedule(&dev, &format!("late{n}"), &long_ago).await.status, 201);
-    }
-    // Late is what could first run more than a minute ago.
-    tokio::time::sleep(Duration::from_secs(62)).await;
-    assert_eq!(sink.count(), 0);
-    let cleared = dev.post("/v1/gates:clear", &json!({"handler": "work", "reason": "over"})).await;
-    assert_eq!(cleared.status, 200, "{}", cleared.text);
-    let said = why(&dev, "late19", "catch_up").await;
-    assert!(said.contains("5/s"), "{said}");
-    assert_eq!(schedule(&dev, "live", &json!({})).await.status, 201);
-    dev.task_in("succeeded", "live", "t").await;
-    assert!(sink.count() < 20, "it did not wait for them");
-    for n in 0..20 {
-        dev.task_in("succeeded", &format!("late{n}"), "t").await;
-    }
-    let calls: Vec<Call> = sink.calls().into_iter().filter(|call| call.queue() != "live").collect();
-    let took = calls[19].started - calls[0].started;
-    assert!(took >= Duration::from_millis(3_300), "20 at 5/s took {took:?} only");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -20,6 +20,7 @@ async fn every_point_of_control_holds_on_two_instances() {
             policies::the_dead_are_listed_mended_redriven_and_purged(at),
             policies::gates_pause_drop_and_end_and_are_on_record(at),
             policies::slots_go_by_priority_and_limits_hold_up_their_own_only(at),
+            policies::what_is_late_after_a_gate_begins_at_its_own_rate_and_live_tasks_at_once(at),
             policies::what_is_past_is_closed_on_record(at),
             questions::a_task_a_queue_and_a_handler_say_why(at),
             questions::history_and_lists_tell_everything(at),

@@ -16,6 +16,7 @@ mod clock;
 mod control;
 mod dead;
 mod drains;
+mod fates;
 mod gates;
 mod instance;
 mod ledger;

@@ -17,14 +17,21 @@ const TASKS: usize = 400;
 const QUEUES: usize = 20;
 
 /// A task event as a consumer reads it.
-struct Read {
+pub(crate) struct Read {
     partition: i32,
-    id: String,
-    kind: String,
-    data: Value,
+    pub(crate) id: String,
+    pub(crate) kind: String,
+    pub(crate) data: Value,
 }
 
-fn read(record: &Found) -> Read {
+impl Read {
+    /// A text of its data; empty when it is not there.
+    pub(crate) fn text(&self, name: &str) -> &str {
+        self.data[name].as_str().unwrap_or_default()
+    }
+}
+
+pub(crate) fn read(record: &Found) -> Read {
     let header = |name: &str| record.headers.get(name).cloned().unwrap_or_default();
     let data: Value = serde_json::from_slice(record.value.as_deref().expect("a value")).expect("JSON");
     let queue = data["queue"].as_str().expect("a queue").to_owned();

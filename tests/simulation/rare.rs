@@ -1,7 +1,7 @@
 //! Events that are rare and matter: the default seeds have to meet each of them, or the simulation has become too kind.
 
 /// Their names, as they are counted.
-pub(crate) const RARE: [&str; 123] = [
+pub(crate) const RARE: [&str; 124] = [
     "held up by a rate",
     "held up by what is kept for higher priorities",
     "held up by the rate of late tasks",
@@ -22,6 +22,7 @@ pub(crate) const RARE: [&str; 123] = [
     "time asked for by a handler",
     "all attempts used up",
     "given up for its age",
+    "snoozed until it was too old",
     "end told by a former leader",
     "task events not acknowledged",
     "task event published again",

@@ -200,7 +200,11 @@ impl Judged {
         match ended.outcome {
             Outcome::Succeeded | Outcome::Fatal => Ok(None),
             Outcome::Retryable | Outcome::TimedOut => self.follows_failure(ended),
+            Outcome::Snoozed if ended.closed.is_some() => self.follows_long_snooze(ended),
             _ if ended.closed.is_some() => Err("was given up though it had not failed"),
+            Outcome::Snoozed if ended.next_at.is_some_and(|next_at| self.is_too_old(next_at)) => {
+                Err("snoozes on though it is too old")
+            }
             Outcome::Snoozed if wait_ms.is_some_and(|ms| ms < self.asked_ms.unwrap_or(0)) => {
                 Err("comes back before the time that its handler asked for")
             }
@@ -208,6 +212,15 @@ impl Judged {
                 Err("comes back at once though its call was broken off")
             }
             Outcome::Snoozed | Outcome::Aborted | Outcome::Interrupted | Outcome::NotCalled => Ok(None),
+        }
+    }
+
+    fn follows_long_snooze(&self, ended: &Ended) -> Result<Option<&'static str>, &'static str> {
+        let next_at = ended.at.plus_ms(self.asked_ms.unwrap_or(0));
+        if self.is_too_old(next_at) {
+            Ok(Some("snoozed until it was too old"))
+        } else {
+            Err("was given up for a snooze though it had time left")
         }
     }
 

@@ -2,6 +2,7 @@
 //! and through instances on real servers. Each point has handlers, queues and collections of its own, so that they may
 //! run side by side.
 
+pub(crate) mod fates;
 pub(crate) mod policies;
 pub(crate) mod questions;
 pub(crate) mod sink;
@@ -37,6 +38,9 @@ const HANDLERS: &[(&str, &str, &str)] = &[
     ("plain", "ok", ""),
     ("listed", "ok", ""),
     ("bulk", "ok", ""),
+    ("nap", "nap", ""),
+    ("large", "large", ""),
+    ("late", "ok", "catch_up = \"5/s\""),
 ];
 
 /// Where the walk goes: instances that answer, and the handlers they call.
@@ -134,15 +138,32 @@ impl Place {
 
     /// How many tasks all instances closed without success for this reason, by their metrics.
     pub(crate) async fn closed(&self, reason: &str) -> u64 {
-        let series = format!("dueline_closed_total{{reason=\"{reason}\"}} ");
-        let mut closed = 0;
+        self.metric(&format!("dueline_closed_total{{reason=\"{reason}\"}}")).await
+    }
+
+    /// The sum of a metric over all instances.
+    async fn metric(&self, series: &str) -> u64 {
+        let mut sum = 0;
         for url in &self.urls {
             let page = self.http.get(format!("{url}/metrics")).send().await.expect("an answer");
             let page = page.text().await.expect("a whole answer");
-            let found = page.lines().find_map(|line| line.strip_prefix(&series));
-            closed += found.map_or(0, |count| count.parse().expect("a number"));
+            let found = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+            sum += found.map_or(0, |count| count.parse::<u64>().expect("a number"));
         }
-        closed
+        sum
+    }
+
+    /// Waits until the sum of a metric over all instances is this.
+    pub(crate) async fn counted(&self, series: &str, wanted: u64) {
+        let begun = Instant::now();
+        loop {
+            let found = self.metric(series).await;
+            if found == wanted {
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{series} is {found}, not {wanted}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
     }
 
     /// Waits until the sink has noted so many calls of queues that begin with `prefix`.

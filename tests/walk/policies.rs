@@ -1,6 +1,6 @@
 //! Points 1 to 7: outcomes, heads, dead letters, gates, limits, what is past.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use super::{Place, all, outcomes};
 /// Point 1. Every outcome and what follows: attempts, waits, results and errors are on record, a snooze and an abort use up
 /// no attempt.
 pub(crate) async fn outcomes_and_retries_are_on_record(place: &Place) {
-    for handler in ["flaky", "later", "snooze", "fatal", "result"] {
+    for handler in ["flaky", "later", "snooze", "fatal", "result", "large"] {
         place.schedule("outcomes", handler, handler, json!({"on_failure": "park"})).await;
     }
     let two = json!({"retry": {"max_attempts": 2, "initial": "100ms", "jitter": 0}, "timeout": "1s"});
@@ -29,7 +29,11 @@ pub(crate) async fn outcomes_and_retries_are_on_record(place: &Place) {
         "{task}"
     );
     let task = place.task_in("succeeded", "outcomes", "result").await;
-    assert_eq!(task["result"], json!({"sent": 17}), "{task}");
+    assert_eq!((&task["result"], task.get("result_cut")), (&json!({"sent": 17}), None), "{task}");
+    let task = place.task_in("succeeded", "outcomes", "large").await;
+    let kept = task["result"].as_str().map(str::len);
+    let is_cut = (&task["result_cut"], &task["attempts"][0]["result_cut"]);
+    assert_eq!((kept, is_cut), (Some(16 * 1024), (&json!(true), &json!(true))), "{task}");
     let task = place.task_in("dead", "outcomes-hang", "hang").await;
     assert_eq!((outcomes(&task), &task["reason"]), (vec!["timed_out"; 2], &json!("exhausted")), "{task}");
 
@@ -244,6 +248,43 @@ pub(crate) async fn slots_go_by_priority_and_limits_hold_up_their_own_only(place
     place.sink.release();
     let called: Vec<String> = place.calls("narrow", 4).await.into_iter().map(|call| call.queue).collect();
     assert_eq!(called, [&queues[0], &queues[2], &queues[3], &queues[1]].map(String::clone), "9, 5, 1");
+}
+
+/// Point 5. What is late after an outage begins at its handler's own rate over all instances, and what is live at once.
+pub(crate) async fn what_is_late_after_a_gate_begins_at_its_own_rate_and_live_tasks_at_once(place: &Place) {
+    let late = 80;
+    place.done("/v1/gates", json!({"handler": "late", "reason": "outage"})).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    for n in 0..late {
+        place.schedule(&format!("late-{n}"), "t", "late", json!({"due_at": "2020-01-01T00:00:00Z"})).await;
+    }
+    // Late is what could first run more than a minute ago.
+    tokio::time::sleep(Duration::from_secs(62)).await;
+    assert_eq!(place.sink.of("late").len(), 0);
+    let opened = Instant::now();
+    place.done("/v1/gates:clear", json!({"handler": "late", "reason": "over"})).await;
+    let last = format!("/v1/tasks/late-{}/t/explain", late - 1);
+    let is_held_up = |found: &Value| all(&found["reasons"], "code").contains(&"catch_up");
+    let explained = place.until(&last, is_held_up).await;
+    assert!(explained.to_string().contains("5/s"), "{explained}");
+    // On as many queues as reach both of two instances.
+    for n in 0..8 {
+        place.schedule(&format!("live-{n}"), "t", "late", json!({})).await;
+    }
+    place.calls("live", 8).await;
+    let before = place.sink.of("late").len();
+    assert!(before < late, "they did not wait for what is late");
+    // Each instance has a burst, one call when it begins and a quarter of a second besides. A slow machine makes calls
+    // later, never earlier.
+    for (n, call) in place.calls("late", late).await.iter().enumerate() {
+        let most = 5.0 * (call.at - opened).as_secs_f64() + 6.0;
+        assert!(
+            ((n + 1) as f64) <= most,
+            "call {} of what is late, {:?} after the gate",
+            n + 1,
+            call.at - opened
+        );
+    }
 }
 
 /// Points 6 and 7. What is past is skipped or expires, after an outage as live, and each is a record that lists and metrics

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Bytes;
@@ -16,6 +16,7 @@ use tokio::sync::watch;
 pub(crate) struct Call {
     pub(crate) queue: String,
     pub(crate) id: String,
+    pub(crate) at: Instant,
 }
 
 #[derive(Clone)]
@@ -67,7 +68,7 @@ impl Sink {
 
 async fn answer(State(mut shared): State<Shared>, uri: Uri, headers: HeaderMap, body: Bytes) -> Response {
     let header = |name| headers[name].to_str().expect("ASCII").to_owned();
-    let call = Call { queue: header("dueline-queue"), id: header("dueline-task-id") };
+    let call = Call { queue: header("dueline-queue"), id: header("dueline-task-id"), at: Instant::now() };
     let first = {
         let mut calls = shared.calls();
         let known: BTreeSet<(&str, &str)> = calls.iter().map(|call| (&*call.queue, &*call.id)).collect();
@@ -80,8 +81,10 @@ async fn answer(State(mut shared): State<Shared>, uri: Uri, headers: HeaderMap, 
         "/flaky" if first => unavailable.into_response(),
         "/later" if first => (StatusCode::TOO_MANY_REQUESTS, [("retry-after", "2")]).into_response(),
         "/snooze" if first => (StatusCode::OK, [("dueline-snooze", "1s")]).into_response(),
+        "/nap" => (StatusCode::OK, [("dueline-snooze", "8s")]).into_response(),
         "/ok" | "/flaky" | "/later" | "/snooze" => StatusCode::NO_CONTENT.into_response(),
         "/result" => "{\"sent\":17}".into_response(),
+        "/large" => "x".repeat(20_000).into_response(),
         "/fatal" => (StatusCode::UNPROCESSABLE_ENTITY, "no such user").into_response(),
         "/fail" => (unavailable, "out of order").into_response(),
         // Well once the payload is mended.

@@ -133,6 +133,7 @@ pub(super) fn rows_of(
         next_at: None,
         closed: None,
         result: None,
+        result_cut: false,
         error: None,
     };
     let fact = |fact| Row::Fact(FactRow { shard, place, fact });

@@ -10,7 +10,7 @@ use crate::cli::client::{Client, read, task_path};
 use crate::cli::output::{self, Format};
 
 /// What is shown, in this order.
-const SHOWN: [&str; 15] = [
+const SHOWN: [&str; 16] = [
     "queue",
     "id",
     "state",
@@ -26,6 +26,7 @@ const SHOWN: [&str; 15] = [
     "shard",
     "payload",
     "result",
+    "result_cut",
 ];
 const OF_OTHERS: [&str; 2] = ["payload", "result"];
 

@@ -46,12 +46,16 @@ pub(super) async fn ending(response: Response, options: &Options) -> Ending {
 
 async fn succeeded(response: Response) -> Ending {
     let snooze = response.headers().contains_key(SNOOZE).then(|| snooze_ms(response.headers()));
-    let (body, broken) = body(response).await;
+    let Body { bytes, is_cut, broken } = body(response).await;
     if let Some(error) = broken {
         return lost(&error);
     }
     match snooze {
-        None => Ending { result: (!body.is_empty()).then(|| body.into()), ..Ending::of(Outcome::Succeeded) },
+        None => Ending {
+            result: (!bytes.is_empty()).then(|| bytes.into()),
+            result_cut: is_cut,
+            ..Ending::of(Outcome::Succeeded)
+        },
         Some(Ok(ms)) => Ending { after_ms: Some(ms), ..Ending::of(Outcome::Snoozed) },
         Some(Err(detail)) => Ending::failed(Outcome::Retryable, one_line(&detail)),
     }
@@ -68,25 +72,34 @@ fn snooze_ms(headers: &HeaderMap) -> Result<u64, String> {
 
 async fn failed(outcome: Outcome, response: Response) -> Ending {
     let status = response.status();
-    let (body, _) = body(response).await;
-    let words = String::from_utf8_lossy(&body);
+    let body = body(response).await;
+    let words = String::from_utf8_lossy(&body.bytes);
     let text =
         if words.trim().is_empty() { status.to_string() } else { format!("{status}: {}", words.trim()) };
     Ending::failed(outcome, one_line(&text))
 }
 
+/// What was read of a body.
+#[derive(Default)]
+struct Body {
+    bytes: Vec<u8>,
+    /// There is more, which was not read.
+    is_cut: bool,
+    broken: Option<reqwest::Error>,
+}
+
 /// The first bytes of the body; the rest is not read, and the connection then not used again.
-async fn body(mut response: Response) -> (Vec<u8>, Option<reqwest::Error>) {
-    let mut body = Vec::new();
+async fn body(mut response: Response) -> Body {
+    let mut body = Body::default();
     loop {
         match response.chunk().await {
-            Ok(None) => return (body, None),
-            Ok(Some(chunk)) if body.len() + chunk.len() > RESULT_BYTES_MAX => {
-                body.extend_from_slice(&chunk[..RESULT_BYTES_MAX - body.len()]);
-                return (body, None);
+            Ok(None) => return body,
+            Ok(Some(chunk)) if body.bytes.len() + chunk.len() > RESULT_BYTES_MAX => {
+                body.bytes.extend_from_slice(&chunk[..RESULT_BYTES_MAX - body.bytes.len()]);
+                return Body { is_cut: true, ..body };
             }
-            Ok(Some(chunk)) => body.extend_from_slice(&chunk),
-            Err(error) => return (body, Some(error)),
+            Ok(Some(chunk)) => body.bytes.extend_from_slice(&chunk),
+            Err(error) => return Body { broken: Some(error), ..body },
         }
     }
 }

@@ -32,6 +32,7 @@ fn ended(epoch: u64, seq: u64, outcome: Outcome) -> Fact {
         next_at: again.then_some(Wall(20)),
         closed: None,
         result: None,
+        result_cut: false,
         error: None,
     })
 }

@@ -253,6 +253,7 @@ fn taken_over_before_the_end() -> Rig {
         next_at: None,
         closed: None,
         result: None,
+        result_cut: false,
         error: None,
     };
     rig.facts.entry(call.place).or_default().push(crate::model::Fact::Ended(ended));

@@ -205,3 +205,42 @@ fn no_try_comes_later_than_the_age_that_the_policy_allows() {
     assert_eq!(states(&rig), [TaskState::Dead]);
     assert_eq!(rig.dead_letters[0].reason, CloseReason::Exhausted);
 }
+
+#[test]
+fn a_handler_that_always_snoozes_is_dead_at_the_age_that_the_policy_allows() {
+    let mut rig = Rig::running();
+    rig.schedule_with("q", "a", 0, |content| {
+        let retry = content.retry.map(|retry| RetryPolicy { max_age_ms: Some(10_000), ..retry });
+        TaskContent { retry, ..content }
+    });
+    rig.schedule("q", "next", 0);
+    let ready_at = rig.calls[0].place.ready_at;
+    let mut last = ready_at;
+    while rig.calls.front().is_some_and(|call| call.key.id.as_str() == "a") {
+        last = rig.now().wall;
+        rig.end_call(CallEnd { after_ms: Some(3_000), ..CallEnd::of(Outcome::Snoozed) });
+        rig.run(3_000);
+    }
+    assert_eq!(states(&rig)[0], TaskState::Dead);
+    let letter = &rig.dead_letters[0];
+    let error = Some("it snoozed for longer than retry.max_age");
+    assert_eq!((letter.reason, letter.error.as_deref()), (CloseReason::Exhausted, error));
+    // The last call is in time, and another 3 s later would not be.
+    let age_ms = last.ms_since(ready_at);
+    assert!(age_ms <= 10_000 && age_ms + 3_000 > 10_000, "{age_ms}");
+    assert_eq!(rig.called(), ["next"], "its queue goes on");
+}
+
+#[test]
+fn what_snoozes_expires_and_its_queue_goes_on() {
+    let mut rig = Rig::running();
+    let expires = rig.now().wall.plus_ms(5_000);
+    rig.schedule_with("q", "a", 0, |content| TaskContent { expires_at: Some(expires), ..content });
+    rig.schedule("q", "next", 0);
+    for _ in 0..2 {
+        rig.end_call(CallEnd { after_ms: Some(3_000), ..CallEnd::of(Outcome::Snoozed) });
+        rig.run(3_000);
+    }
+    assert_eq!(states(&rig)[0], TaskState::Expired);
+    assert_eq!(rig.called(), ["next"]);
+}

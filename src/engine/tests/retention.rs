@@ -44,6 +44,7 @@ fn ended(at: i64, next_at: Option<i64>) -> Fact {
         next_at: next_at.map(Wall),
         closed: None,
         result: None,
+        result_cut: false,
         error: None,
     })
 }

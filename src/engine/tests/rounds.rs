@@ -214,6 +214,7 @@ fn an_end_of_an_owner_before_is_told_with_the_cancel_that_is_on_record() {
         next_at: Some(rig.now().wall.plus_ms(1_000)),
         closed: None,
         result: None,
+        result_cut: false,
         error: None,
     };
     rig.facts.entry(call.place).or_default().push(Fact::Ended(ended));

@@ -115,6 +115,24 @@ fn a_snooze_is_no_failure() {
 }
 
 #[test]
+fn a_result_is_kept_to_its_bound_and_says_that_there_was_more() {
+    let most = crate::model::limits::RESULT_BYTES_MAX;
+    for (bytes, was_cut, kept, is_cut) in
+        [(most, false, most, false), (most, true, most, true), (most + 1, false, most, true)]
+    {
+        let mut rig = Rig::running();
+        rig.schedule("q", "a", 0);
+        let result = Some(vec![b'x'; bytes].into());
+        rig.end_call(CallEnd { result, result_cut: was_cut, ..of(Outcome::Succeeded) });
+        let ends = rig.facts.values().flatten().filter_map(|fact| match fact {
+            Fact::Ended(ended) => Some((ended.result.as_ref().map(|result| result.len()), ended.result_cut)),
+            _ => None,
+        });
+        assert_eq!(ends.collect::<Vec<_>>(), [(Some(kept), is_cut)], "{bytes} bytes");
+    }
+}
+
+#[test]
 fn retry_after_lengthens_the_wait_and_never_shortens_it() {
     let mut rig = Rig::running();
     rig.schedule("q", "a", 0);

@@ -89,6 +89,9 @@ pub(in super::super) struct TaskView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Value>)]
     pub(in super::super) result: Option<Box<RawValue>>,
+    /// `true` when the answer had more than the 16 KiB that are kept; left out else.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(in super::super) result_cut: bool,
     /// Not started after this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in super::super) expires_at: Option<String>,
@@ -183,6 +186,9 @@ pub(in super::super) struct AttemptView {
     /// The handler's answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in super::super) result: Option<String>,
+    /// `true` when the answer had more than the 16 KiB that are kept; left out else.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(in super::super) result_cut: bool,
 }
 
 /// A task from the rows of its place; `None` when its own row is not among them.
@@ -228,6 +234,7 @@ pub(in super::super) fn task_view(rows: &[FactRow]) -> Option<TaskView> {
             }
             _ => None,
         }),
+        result_cut: result.is_some_and(|ended| ended.result_cut),
         result: result.and_then(|ended| ended.result.as_deref()).and_then(json_or_text),
         expires_at: content.expires_at.map(format_time),
         labels: content.labels.clone(),
@@ -269,6 +276,7 @@ fn attempts(rows: &[FactRow], is_running: bool) -> Vec<AttemptView> {
             outcome: (!is_open).then(|| outcome.word().to_owned()),
             ended_at: ended.map(|ended| format_time(ended.at)),
             error: ended.and_then(|ended| ended.error.as_ref().map(ToString::to_string)),
+            result_cut: ended.is_some_and(|ended| ended.result_cut),
             result: ended
                 .and_then(|ended| ended.result.as_ref().map(|r| String::from_utf8_lossy(r).into_owned())),
         }

@@ -35,6 +35,7 @@ fn ended(ready_at: i64, version: u64, seq: u64, error: Option<&str>) -> FactRow 
         next_at: None,
         closed: error.map(|_| CloseReason::Fatal),
         result: None,
+        result_cut: false,
         error: error.map(Arc::from),
     });
     FactRow { fact, ..started(ready_at, version, seq) }

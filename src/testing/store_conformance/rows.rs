@@ -59,6 +59,7 @@ fn all_facts(case: &Case) -> Vec<FactRow> {
         next_at: None,
         closed: Some(CloseReason::Fatal),
         result: Some(Arc::from(&[0xff, 0x00, 0x27][..])),
+        result_cut: true,
         error: Some(Arc::from("'; DROP TABLE due; --")),
     };
     let retried = Ended {
@@ -67,6 +68,7 @@ fn all_facts(case: &Case) -> Vec<FactRow> {
         next_at: Some(BASE.plus_ms(60_000)),
         closed: None,
         result: None,
+        result_cut: false,
         error: None,
         ..closed.clone()
     };

@@ -45,6 +45,7 @@ fn connect_and_spring_find_their_headers() {
         next_at: None,
         closed: Some(CloseReason::Exhausted),
         result: None,
+        result_cut: false,
         error: Some(Arc::from("503 Service Unavailable")),
     };
     let payload = Bytes::from_static(br#"{"n": 1.50}"#);

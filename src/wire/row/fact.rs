@@ -76,6 +76,8 @@ pub(super) struct Ended<'a> {
     result: Option<Text<'a>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     result_base64: Option<String>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    result_cut: bool,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     error: Option<Text<'a>>,
 }
@@ -92,6 +94,7 @@ impl<'a> Ended<'a> {
             closed: ended.closed.map(|reason| reason.word().into()),
             result: result.map(Text::from),
             result_base64: other.map(base64_of),
+            result_cut: ended.result_cut,
             error: ended.error.as_ref().map(text),
         }
     }
@@ -107,6 +110,7 @@ impl<'a> Ended<'a> {
             next_at: self.next_at.map(Wall),
             closed: self.closed.as_ref().map(close_reason).transpose()?,
             result: self.result()?,
+            result_cut: self.result_cut,
             error: self.error.map(arc),
         }))
     }

@@ -116,9 +116,9 @@ fn started() -> impl Strategy<Value = Started> {
 
 fn ended() -> impl Strategy<Value = Ended> {
     let result = prop_oneof![vec(any::<u8>(), 0..20), any::<String>().prop_map(String::into_bytes)];
-    let rest = (of(wall()), of(close_reason()), of(result.prop_map(Arc::from)), of(text()));
+    let rest = (of(wall()), of(close_reason()), (of(result.prop_map(Arc::from)), any::<bool>()), of(text()));
     (any::<(u64, u64)>(), wall(), outcome(), any::<u32>(), rest).prop_map(
-        |((epoch, seq), at, outcome, failures, (next_at, closed, result, error))| Ended {
+        |((epoch, seq), at, outcome, failures, (next_at, closed, (result, result_cut), error))| Ended {
             epoch: Epoch(epoch),
             seq,
             at,
@@ -127,6 +127,7 @@ fn ended() -> impl Strategy<Value = Ended> {
             next_at,
             closed,
             result,
+            result_cut,
             error,
         },
     )

@@ -76,6 +76,7 @@ fn an_end_says_how_and_what_follows() {
         next_at: None,
         closed: Some(CloseReason::Exhausted),
         result: Some(Arc::from(&b"{\"n\": 1.50}"[..])),
+        result_cut: false,
         error: Some(Arc::from("503")),
     };
     let message = message(&event(TaskEventKind::Dead, Cause::Ended(ended)), "dueline");
@@ -83,6 +84,18 @@ fn an_end_says_how_and_what_follows() {
     let text = String::from_utf8(message.value.unwrap().to_vec()).unwrap();
     let end = r#""epoch":3,"sequence":90,"outcome":"retryable","failures":2,"reason":"exhausted","error":"503","result":{"n": 1.50}}"#;
     assert!(text.ends_with(end), "{text}");
+}
+
+#[test]
+fn a_result_that_was_cut_says_so_and_fits_the_schema() {
+    let Cause::Ended(ended) = cause_of(TaskEventKind::Succeeded) else { unreachable!("an end") };
+    for is_cut in [false, true] {
+        let cause = Cause::Ended(Ended { result_cut: is_cut, ..ended.clone() });
+        let message = message(&event(TaskEventKind::Succeeded, cause), "dueline");
+        let value: Value = serde_json::from_slice(message.value.as_deref().unwrap()).unwrap();
+        assert_eq!(value.get("result_cut"), is_cut.then_some(&json!(true)));
+        assert!(validator().is_valid(&json!({"headers": headers(&message), "value": value})), "{value}");
+    }
 }
 
 #[test]
@@ -115,6 +128,7 @@ fn cause_of(kind: TaskEventKind) -> Cause {
             next_at,
             closed,
             result,
+            result_cut: false,
             error,
         })
     };
@@ -146,12 +160,19 @@ fn cause_of(kind: TaskEventKind) -> Cause {
     }
 }
 
+fn folder() -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("schemas/events")
+}
+
+fn validator() -> jsonschema::Validator {
+    let schema = std::fs::read_to_string(folder().join("task-event.schema.json")).unwrap();
+    let schema: Value = serde_json::from_str(&schema).unwrap();
+    jsonschema::options().should_validate_formats(true).build(&schema).unwrap()
+}
+
 #[test]
 fn the_example_of_each_kind_is_what_is_published_and_fits_the_schema() {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("schemas/events");
-    let schema = std::fs::read_to_string(folder.join("task-event.schema.json")).unwrap();
-    let schema: Value = serde_json::from_str(&schema).unwrap();
-    let validator = jsonschema::options().should_validate_formats(true).build(&schema).unwrap();
+    let (folder, validator) = (folder(), validator());
     for kind in TaskEventKind::ALL {
         let message = message(&event(kind, cause_of(kind)), "dueline");
         let value: Value = serde_json::from_slice(message.value.as_deref().unwrap()).unwrap();

@@ -36,6 +36,7 @@ fn ended(epoch: u64) -> FactRow {
         next_at: None,
         closed: None,
         result: None,
+        result_cut: false,
         error: None,
     }))
 }
@@ -104,4 +105,19 @@ fn a_closing_is_told_where_it_counts() {
         None,
         "a later owner runs it"
     );
+}
+
+#[test]
+fn a_result_that_was_cut_says_so_in_the_task_and_in_its_attempt() {
+    for is_cut in [false, true] {
+        let FactRow { fact: Fact::Ended(end), .. } = ended(1) else { unreachable!("an end") };
+        let result = Some(b"{\"sent\":".as_slice().into());
+        let end = row(Fact::Ended(Ended { result, result_cut: is_cut, ..end }));
+        let view = task_view(&[task(), started(1, 1), end]).expect("a task");
+        assert_eq!((view.result_cut, view.attempts[0].result_cut), (is_cut, is_cut));
+        let told = serde_json::to_value(&view).expect("JSON");
+        assert_eq!(told["result"], "{\"sent\":", "as text, since it is no JSON any more");
+        let wanted = is_cut.then_some(&serde_json::Value::Bool(true));
+        assert_eq!((told.get("result_cut"), told["attempts"][0].get("result_cut")), (wanted, wanted));
+    }
 }
