@@ -32,9 +32,8 @@ pub(super) fn follow(
     let at = ended.at;
     let after_ms = after_ms.filter(|_| !planted!(RetryAfterIgnored));
     let later = |ms: u64| at.plus_ms(i64::try_from(ms).unwrap_or(i64::MAX));
-    let is_too_old = |at: Wall| {
-        policy.max_age_ms.is_some_and(|ms| at.ms_since(ready_at) > ms) && !planted!(AgeIgnored)
-    };
+    let is_too_old =
+        |at: Wall| policy.max_age_ms.is_some_and(|ms| at.ms_since(ready_at) > ms) && !planted!(AgeIgnored);
     match ended.outcome {
         Outcome::Succeeded => {}
         Outcome::Fatal => {
