@@ -253,6 +253,10 @@ pub struct Retention {
     pub history_ms: u64,
     /// The repeat window, in milliseconds.
     pub repeat_window_ms: u64,
+    /// Records of embedded topics, in milliseconds.
+    pub topics_ms: u64,
+    /// And how many of each partition.
+    pub topic_records: u64,
 }
 
 /// The HTTP interface.
@@ -302,9 +306,8 @@ impl Config {
     /// URLs as handlers. Reads no file and no environment.
     pub fn dev(data_dir: &Path, listen: SocketAddr) -> Config {
         let flags = vec![Flag { flag: "--listen", key: "http.listen", value: listen.to_string() }];
-        let loaded =
-            load(Sources { flags, ..Sources::default() }).expect("defaults and an address are in order");
-        loaded.config.into_dev(data_dir)
+        let sources = Sources { flags, ..Sources::default() };
+        load_dev(sources, data_dir).expect("defaults and an address are in order").0
     }
 
     /// The same without servers: everything is kept under a folder.

@@ -270,7 +270,6 @@ impl Builder {
         if backends.embedded.is_some() {
             // Nobody else can come.
             options.sole_owner = true;
-            (options.task_events, options.dead_letters) = (false, false);
             options.timing.run_on_ms = 0;
         }
         let service = Service::start(Parts {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! listen (bounds on connections) → guard (bounds on requests) → origin (no foreign page) → access (who may; audit)
-//!   → tasks · list · dead_letters · shards · gates · drains · batches → node
+//!   → tasks · list · dead_letters · shards · gates · drains · batches · topics → node
 //!                      └ hop ── Dueline-Hop: 1 ──▶ another instance
 //! ```
 //! Holds no state. Asking for something writes a schedule event to the log like any other producer; the answer can wait
@@ -32,6 +32,7 @@ mod routes;
 mod shards;
 mod tasks;
 mod tokens;
+mod topics;
 mod views;
 
 use std::sync::atomic::{AtomicBool, Ordering};

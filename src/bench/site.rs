@@ -47,6 +47,7 @@ impl Site {
             return Ok(Site { config, dir: Some(dir) });
         }
         (config.embedded, config.is_dev) = (None, false);
+        (config.topics.task_events, config.topics.dead_letters) = (true, true);
         if let Some(given) = &given {
             config.kafka = given.kafka.clone();
             config.topics.task_events = given.topics.task_events;

@@ -46,11 +46,25 @@ impl Client {
 
     /// The JSON text of an answer, as it was sent: a payload keeps its numbers.
     pub(super) async fn get_text(&self, path: &str, query: &[(&str, String)]) -> anyhow::Result<String> {
+        self.get_text_waiting(path, query, None).await
+    }
+
+    /// The same, waiting so many seconds at most for something to tell.
+    pub(super) async fn get_text_waiting(
+        &self,
+        path: &str,
+        query: &[(&str, String)],
+        wait: Option<u64>,
+    ) -> anyhow::Result<String> {
         let pairs =
             query.iter().map(|(name, value)| format!("{name}={}", crate::wire::row::percent_encode(value)));
         let query = pairs.collect::<Vec<_>>().join("&");
         let path = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
-        self.send(self.request(Method::GET, &path)).await
+        let mut request = self.request(Method::GET, &path);
+        if let Some(seconds) = wait {
+            request = request.header("prefer", format!("wait={seconds}"));
+        }
+        self.send(request).await
     }
 
     /// Posts a JSON text; with a wait the answer says what was decided.

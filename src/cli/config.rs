@@ -104,11 +104,10 @@ pub(super) fn expect_servers(loaded: &Loaded) -> anyhow::Result<()> {
 
 /// Checks all that `serve --embedded` needs of the configuration.
 pub(super) fn expect_embedded(loaded: &Loaded) -> anyhow::Result<()> {
-    let problems = [loaded.refuse_in_process(), loaded.refuse_topics(), loaded.config.require_access()];
-    refused_if_any(&lines(problems))
+    refused_if_any(&lines([loaded.refuse_in_process(), loaded.config.require_access()]))
 }
 
-fn lines(checks: [Result<(), Problems>; 3]) -> Vec<String> {
+fn lines<const N: usize>(checks: [Result<(), Problems>; N]) -> Vec<String> {
     checks.into_iter().filter_map(Result::err).map(|problems| problems.to_string()).collect()
 }
 

@@ -9,7 +9,7 @@ use crate::node::Node;
 use crate::server::Server;
 
 /// Run everything in this process: no Kafka, no Cassandra; tasks survive restarts. Needs no config; of one it takes
-/// handlers, limits, retention, http, log and otlp.
+/// handlers, limits, retention, http, log and otlp, and of topics task_events and dead_letters.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: dueline dev --data ./dueline-data")]
 pub(super) struct Args {

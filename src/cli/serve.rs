@@ -20,7 +20,7 @@ use crate::{log, store};
 Example without servers: dueline serve --embedded ./dueline-data --config dueline.toml")]
 pub(super) struct Args {
     /// Keep everything in this folder: no Kafka, no Cassandra, 8 shards, always. One process at a time has it, and nobody takes
-    /// over. Handlers are those of the config, of kind http or log; who may ask is as without this flag.
+    /// over. Handlers are those of the config, of kind http, topic or log; who may ask is as without this flag.
     #[arg(long, value_name = "DIR")]
     embedded: Option<PathBuf>,
 }

@@ -1,12 +1,19 @@
-//! `dueline topics`: plan, create and check the topics. Nothing else ever creates one.
+//! `dueline topics`: plan, create and check the topics on Kafka; nothing else ever creates one there. List and read those of
+//! an embedded instance.
 
+mod read;
+
+use serde_json::Value;
+
+use super::client::entries;
+use super::look;
 use super::output::{self, Format};
 use super::{Exit, Global};
 use crate::doctor::Finding;
 use crate::log::kafka::topics::{self, Level};
 use crate::node::{kafka_options, wanted_topics};
 
-/// Plan, create and check the topics.
+/// Plan, create and check the topics on Kafka; list and read those of an embedded instance.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
     /// Show the topics as they are to be.
@@ -25,6 +32,10 @@ pub(super) enum Verb {
     /// Compare the topics with the plan; exit code 1 when a promise would break.
     #[command(after_help = "Example: dueline topics check --config dueline.toml")]
     Check,
+    /// List the topics of an embedded instance, with the offsets that they hold; on Kafka ask any client of Kafka's.
+    #[command(after_help = "Example: dueline topics list")]
+    List,
+    Read(read::Args),
 }
 
 /// Forms of a plan.
@@ -43,7 +54,17 @@ pub(super) async fn run(global: &Global, verb: Verb) -> anyhow::Result<()> {
         Verb::Plan { form, cluster } => plan(global, form, &cluster),
         Verb::Create => create(global).await,
         Verb::Check => check(global).await,
+        Verb::List => look::list(global, ("topics", "topics"), lines_of_topic).await,
+        Verb::Read(wanted) => read::run(global, wanted).await,
     }
+}
+
+fn lines_of_topic(topic: &Value) -> String {
+    let name = topic["topic"].as_str().unwrap_or("-");
+    let line = |one: &Value| {
+        format!("{name:<24} partition {:<4} offsets {} to {}\n", one["partition"], one["first"], one["next"])
+    };
+    entries(&topic["partitions"]).iter().map(line).collect()
 }
 
 fn plan(global: &Global, form: Form, cluster: &str) -> anyhow::Result<()> {

@@ -34,6 +34,8 @@ pub(super) fn config(main: &mut Section, tables: &Tables, problems: &mut Vec<Pro
         retention: Retention {
             history_ms: main.ms("retention.history"),
             repeat_window_ms: main.ms("retention.repeat_window"),
+            topics_ms: main.ms("retention.topics"),
+            topic_records: u64::try_from(main.integer("retention.topic_records")).unwrap_or(u64::MAX),
         },
         http: Http {
             listen: listen(main),
@@ -64,22 +66,26 @@ pub(super) fn config(main: &mut Section, tables: &Tables, problems: &mut Vec<Pro
 fn compute(main: &mut Section) {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let host = if host.is_empty() || host.contains(char::is_control) { "dueline".to_owned() } else { host };
-    put_if_unset(main, "instance.name", host);
+    put_if_unset(main, "instance.name", Value::Text(host));
     let dc = main.text("instance.dc");
-    put_if_unset(main, "cassandra.local_dc", dc);
+    put_if_unset(main, "cassandra.local_dc", Value::Text(dc));
+    PUBLISHED.into_iter().for_each(|path| put_if_unset(main, path, Value::Bool(true)));
     let listen = listen(main);
     let advertise = if listen.ip().is_unspecified() {
         format!("http://{}:{}", main.text("instance.name"), listen.port())
     } else {
         format!("http://{listen}")
     };
-    put_if_unset(main, "http.advertise", advertise);
+    put_if_unset(main, "http.advertise", Value::Text(advertise));
 }
 
-fn put_if_unset(main: &mut Section, path: &str, text: String) {
+/// What is published of tasks.
+pub(super) const PUBLISHED: [&str; 2] = ["topics.task_events", "topics.dead_letters"];
+
+pub(super) fn put_if_unset(main: &mut Section, path: &str, value: Value) {
     if !main.is_set(path) {
         let key = main.key(path).expect("a key of the table");
-        main.put(key, "", Value::Text(text), Origin::Default);
+        main.put(key, "", value, Origin::Default);
     }
 }
 

@@ -117,14 +117,14 @@ pub(super) static KEYS: &[Key] = &[
     key(
         "topics.task_events",
         Bool,
-        Text("true"),
-        "Publish what becomes of tasks on the events topic; not when embedded",
+        Computed("`true` with Kafka, `false` embedded"),
+        "Publish what becomes of tasks on the events topic",
     ),
     key(
         "topics.dead_letters",
         Bool,
-        Text("true"),
-        "Put a copy of each dead letter on the dead topic; not when embedded",
+        Computed("`true` with Kafka, `false` embedded"),
+        "Put a copy of each dead letter on the dead topic",
     ),
     key(
         "cassandra.nodes",
@@ -209,6 +209,18 @@ pub(super) static KEYS: &[Key] = &[
         Duration { min: 0, max: 7 * DAY },
         Text("24h"),
         "The same id with the same content within this time is a repeat and changes nothing",
+    ),
+    key(
+        "retention.topics",
+        Duration { min: SECOND, max: 3_650 * DAY },
+        Text("7d"),
+        "Embedded only, as Kafka's topics have their own: records are kept so long on all topics but the schedule topic",
+    ),
+    key(
+        "retention.topic_records",
+        Integer { min: 1, max: 1_000_000_000 },
+        Text("100000"),
+        "Embedded only: so many records are kept of each partition of such a topic",
     ),
     key("http.listen", Address, Text("127.0.0.1:7420"), "Where the HTTP interface listens"),
     key(

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::file::Tables;
 use super::keys::KEYS;
-use super::kind::Raw;
+use super::kind::{Raw, Value};
 use super::section::{Origin, Section};
 use super::{Config, Problem, Problems, build, environment, file};
 
@@ -55,7 +55,8 @@ pub fn load(sources: Sources) -> Result<Loaded, Problems> {
 /// Everything that is wrong, at once.
 pub fn load_dev(sources: Sources, data_dir: &Path) -> Result<(Config, Vec<String>), Problems> {
     let mut layers = Layers::read(&sources);
-    let mut ignored = layers.main.reset(&[&OF_SERVERS[..], &["http.access"]].concat());
+    let mut ignored = layers.go_without_servers();
+    ignored.extend(layers.main.reset(&["http.access"]));
     if !std::mem::take(&mut layers.tables.tokens).is_empty() {
         ignored.push("http.token".to_owned());
     }
@@ -70,14 +71,21 @@ pub fn load_dev(sources: Sources, data_dir: &Path) -> Result<(Config, Vec<String
 /// Everything that is wrong, at once.
 pub fn load_embedded(sources: Sources, data_dir: &Path) -> Result<(Loaded, Vec<String>), Problems> {
     let mut layers = Layers::read(&sources);
-    let ignored = layers.main.reset(&OF_SERVERS);
+    let ignored = layers.go_without_servers();
     let mut loaded = layers.finish()?;
     loaded.config = loaded.config.into_embedded(data_dir);
     Ok((loaded, ignored))
 }
 
 /// What is of no use without servers.
-const OF_SERVERS: [&str; 3] = ["kafka.", "cassandra.", "topics."];
+const OF_SERVERS: [&str; 6] = [
+    "kafka.",
+    "cassandra.",
+    "topics.prefix",
+    "topics.partitions",
+    "topics.replication_factor",
+    "topics.min_insync_replicas",
+];
 
 /// What was found in all layers, before it is looked at as a whole.
 struct Layers {
@@ -111,6 +119,16 @@ impl Layers {
             problems.extend(main.read(key, "", Raw::Text(&flag.value), origin).err());
         }
         Layers { main, tables, problems }
+    }
+
+    /// Puts back what is of no use without servers, and names what of it was set. What is published costs writes to the one disk:
+    /// only who asks for it has it.
+    fn go_without_servers(&mut self) -> Vec<String> {
+        let ignored = self.main.reset(&OF_SERVERS);
+        for path in build::PUBLISHED {
+            build::put_if_unset(&mut self.main, path, Value::Bool(false));
+        }
+        ignored
     }
 
     /// Values that are wrong stand at their default while rules between keys are looked at; what a rule says of such a
@@ -189,26 +207,15 @@ impl Loaded {
     /// # Errors
     /// Every handler that is.
     pub fn refuse_in_process(&self) -> Result<(), Problems> {
-        let why = "which only a program with the library has code for: use \"http\" or another kind";
-        self.refuse_kind("in-process", why)
-    }
-
-    /// Checks that no handler is a topic, as where there is no Kafka.
-    ///
-    /// # Errors
-    /// Every handler that is.
-    pub fn refuse_topics(&self) -> Result<(), Problems> {
-        let why = "and without Kafka nobody could read what is produced: use \"http\" or \"log\"";
-        self.refuse_kind("topic", why)
-    }
-
-    fn refuse_kind(&self, kind: &str, why: &str) -> Result<(), Problems> {
-        let of_kind = |section: &&Section| section.text("kind") == kind;
+        let in_process = |section: &&Section| section.text("kind") == "in-process";
         let problem = |section: &Section| {
-            let text = format!("of {} is {kind:?}, {why}", section.text("name"));
+            let name = section.text("name");
+            let text = format!(
+                "of {name} is \"in-process\", which only a program with the library has code for: use \"http\" or another kind"
+            );
             Problem::new(&section.origin_of("kind"), "handler.kind", text)
         };
-        let problems: Vec<Problem> = self.tables.handlers.iter().filter(of_kind).map(problem).collect();
+        let problems: Vec<Problem> = self.tables.handlers.iter().filter(in_process).map(problem).collect();
         if problems.is_empty() { Ok(()) } else { Err(Problems(problems)) }
     }
 }

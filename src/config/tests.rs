@@ -309,14 +309,29 @@ fn an_embedded_serve_sets_servers_aside_and_keeps_the_rules_of_serve() {
 }
 
 #[test]
-fn a_handler_that_is_a_topic_is_refused_without_kafka() {
-    let toml = "[[handler]]\nname = \"line\"\nkind = \"log\"\n\
-        [[handler]]\nname = \"orders\"\nkind = \"topic\"\ntopic = \"orders\"\n";
-    let setup = Setup::new(toml);
-    let (loaded, _) = load_embedded(setup.sources.clone(), Path::new("/tmp/d")).expect("in order");
-    let problems = loaded.refuse_topics().expect_err("a topic").to_string();
-    assert!(problems.contains("dueline.toml:6: handler.kind of orders is \"topic\""), "{problems}");
-    assert_eq!(problems.lines().count(), 1, "{problems}");
+fn what_becomes_of_tasks_is_published_embedded_only_when_asked_for() {
+    for (toml, variable, embedded, on_servers) in [
+        ("", "", (false, false), (true, true)),
+        ("[topics]\ntask_events = true\n", "", (true, false), (true, true)),
+        ("[topics]\ntask_events = false\n", "", (false, false), (false, true)),
+        ("", "DUELINE_TOPICS_TASK_EVENTS", (true, false), (true, true)),
+        ("[topics]\npartitions = 9\n", "DUELINE_TOPICS_DEAD_LETTERS", (false, true), (true, true)),
+    ] {
+        let variables: &[(&str, &str)] = if variable.is_empty() { &[] } else { &[(variable, "true")] };
+        let setup = Setup::new(toml).environment(variables);
+        let published = |config: &Config| (config.topics.task_events, config.topics.dead_letters);
+        let folder = Path::new("/tmp/d");
+        let served = load_embedded(setup.sources.clone(), folder).expect("in order");
+        let dev = load_dev(setup.sources.clone(), folder).expect("in order");
+        assert_eq!(
+            (published(&served.0.config), published(&dev.0)),
+            (embedded, embedded),
+            "{toml} {variable}"
+        );
+        assert!(dev.1.iter().chain(&served.1).all(|ignored| ignored == "topics.partitions"), "{:?}", dev.1);
+        assert_eq!(published(&setup.loaded().config), on_servers, "{toml} {variable}");
+    }
+    assert!(!Config::dev(Path::new("/tmp/d"), "127.0.0.1:0".parse().expect("an address")).topics.task_events);
 }
 
 #[test]

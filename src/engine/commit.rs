@@ -168,6 +168,13 @@ impl Engine {
         self.commit.on_record().filter(|_| self.stage == Stage::Running)
     }
 
+    /// Below this offset nothing is read again, whoever comes next: the durable row says that it is applied, and published where
+    /// decisions are.
+    pub fn done_with(&self) -> u64 {
+        let applied_to = self.commit.written_to.unwrap_or(0);
+        self.commit.written_told.map_or(applied_to, |told| told.next_offset.min(applied_to))
+    }
+
     pub(super) fn progress_timeout(&self) -> Option<Boot> {
         let end = self.commit.end_read_at.filter(|_| self.commit.end_asked.is_none());
         self.progress_due().into_iter().chain(end).min()

@@ -1,12 +1,14 @@
 //! The log on fjall, in this process, in the same database and with the same writer thread as the embedded store.
 //!
 //! Topics have partitions of dense offsets; a record is answered when it is durable, and read right after from
-//! memory. There is one consumer, which has every shard. The schedule topic drops what is applied but for its newest
-//! records; the other topics keep everything: their retention is not part of this adapter yet.
+//! memory. There is one consumer, which has every shard; whoever else reads says from where. The schedule topic drops what
+//! is applied but for its newest records; the other topics what is old or too much.
 
 mod consumer;
 mod frame;
 mod producer;
+mod read;
+mod retention;
 mod topic;
 mod trim;
 
@@ -20,6 +22,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use self::consumer::EmbeddedConsumer;
 use self::producer::EmbeddedProducer;
+pub use self::read::{PartitionReader, TopicReader};
+pub use self::retention::Retention;
+use self::retention::Rounds;
+pub use self::topic::Span;
 use self::topic::TopicState;
 use super::{Answer, Consumer, Error, Producer, Record, Target, Topic};
 use crate::model::{Shard, Wall};
@@ -46,6 +52,8 @@ pub struct Options {
     pub shards: u32,
     /// Largest record, in bytes as stored.
     pub record_bytes_max: usize,
+    /// What topics besides the schedule topic keep.
+    pub retention: Retention,
     /// Append times.
     pub clock: Clock,
 }
@@ -57,6 +65,7 @@ impl Options {
             prefix: prefix.into(),
             shards,
             record_bytes_max: RECORD_BYTES_MAX,
+            retention: Retention::default(),
             clock: Arc::new(system_wall),
         }
     }
@@ -71,6 +80,7 @@ fn system_wall() -> Wall {
 pub struct EmbeddedLog {
     shared: Arc<Shared>,
     consumer_made: AtomicBool,
+    _rounds: Rounds,
 }
 
 /// What producers and readers share.
@@ -78,6 +88,7 @@ pub(super) struct Shared {
     db: Database,
     clock: Clock,
     record_bytes_max: usize,
+    retention: Retention,
     ours: BTreeMap<Topic, Arc<TopicState>>,
     named: Mutex<BTreeMap<String, Arc<TopicState>>>,
 }
@@ -115,10 +126,13 @@ impl EmbeddedLog {
             db: db.clone(),
             clock: options.clock,
             record_bytes_max: options.record_bytes_max,
+            retention: options.retention,
             ours,
             named: Mutex::new(named),
         };
-        Ok(EmbeddedLog { shared: Arc::new(shared), consumer_made: AtomicBool::new(false) })
+        let shared = Arc::new(shared);
+        let _rounds = Rounds::begin(&shared);
+        Ok(EmbeddedLog { shared, consumer_made: AtomicBool::new(false), _rounds })
     }
 
     /// The consumer: there is one, and it has every shard.

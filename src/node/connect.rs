@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::config::{Config, Embedded, survives_dc_loss};
 use crate::log::Producer;
-use crate::log::embedded::EmbeddedLog;
+use crate::log::embedded::{EmbeddedLog, Retention};
 use crate::store::Store;
 use crate::store::embedded::{Database, EmbeddedStore};
 
@@ -20,7 +20,11 @@ pub(super) async fn open(config: &Config) -> Result<Backends, Error> {
 
 async fn open_embedded(config: &Config, embedded: &Embedded) -> Result<Backends, Error> {
     let db = Database::open(&crate::store::embedded::Options::at(&embedded.data_dir))?;
-    let options = crate::log::embedded::Options::new(&config.topics.prefix, config.topics.partitions);
+    let mut options = crate::log::embedded::Options::new(&config.topics.prefix, config.topics.partitions);
+    options.retention = Retention {
+        age: std::time::Duration::from_millis(config.retention.topics_ms),
+        records_max: config.retention.topic_records,
+    };
     let log = EmbeddedLog::open(&db, options).await?;
     let store: Arc<dyn Store> = Arc::new(EmbeddedStore::new(&db));
     let producer: Arc<dyn Producer> = log.producer();

@@ -56,7 +56,12 @@ impl Actor {
                 self.fetch = None;
                 self.shared.consumer.stop(self.shard);
             }
-            Effect::Commit(offset) => self.shared.consumer.commit(self.shard, offset),
+            Effect::Commit(offset) => {
+                // An embedded log lets go of what is committed, which nobody may have to read again.
+                let is_kept = self.shared.options.sole_owner;
+                let offset = if is_kept { offset.min(self.engine.done_with()) } else { offset };
+                self.shared.consumer.commit(self.shard, offset);
+            }
             Effect::LookUp(ticket, lookups) => self.look_up(ticket, lookups),
             Effect::Slice(ticket, from, to) => self.slice(ticket, from, to),
             Effect::ReadFacts(ticket, place) => {

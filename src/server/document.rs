@@ -15,6 +15,7 @@ use utoipa::{Modify, OpenApi};
 use super::problem::MEDIA_TYPE;
 use super::{
     batches, dead_letters, drains, explain, gates, health, list, problem, resets, routes, shards, tasks,
+    topics,
 };
 
 #[derive(OpenApi)]
@@ -32,6 +33,8 @@ use super::{
         explain::task,
         list::tasks,
         list::rejected,
+        topics::list,
+        topics::read,
         dead_letters::list,
         shards::queues,
         shards::queue,

@@ -46,3 +46,5 @@ pub(super) const SHARDS_AT_ONCE: usize = 16;
 pub(super) const LIST_ROWS_MAX: usize = 20_000;
 /// Buckets of `due` that one page of a list looks into, all shards together, about.
 pub(super) const LIST_BUCKETS_MAX: i64 = 9_000;
+/// Records of one page of a topic, past the first, in bytes.
+pub(super) const RECORDS_BYTES_MAX: usize = 4 * 1024 * 1024;

@@ -8,7 +8,6 @@ use std::cmp::Reverse;
 
 use axum::Json;
 use axum::extract::RawQuery;
-use axum::http::StatusCode;
 use futures::{StreamExt as _, stream};
 
 use crate::log::embedded::EmbeddedLog;
@@ -22,7 +21,7 @@ use crate::wire::time::format_time;
 use super::params::{NoParams, Params, parameter, same_stretch, shards_of};
 use super::problem::Problem;
 use super::views::{RejectedPage, RejectedView, TaskPage, TaskView, known_state, task_view};
-use super::{Answer, App, limits};
+use super::{Answer, App, limits, topics};
 
 const DAY_MS: i64 = 86_400_000;
 /// How far a list looks back and ahead when nothing is said: over all queues, and for one queue.
@@ -294,14 +293,7 @@ const VALUE_BYTES_MAX: usize = 4 * 1024;
 /// The newest rejected records, at most 100 a partition: embedded only; on Kafka read the rejected topic itself.
 #[utoipa::path(get, path = "/v1/rejected", responses((status = 200, body = RejectedPage), (status = 501, body = Problem)))]
 pub(super) async fn rejected(app: App, _: NoParams) -> Answer<Json<RejectedPage>> {
-    let Some(log) = app.node.embedded_log() else {
-        let config = app.node.config();
-        let topic = Topic::Rejected.name(&config.topics.prefix);
-        let brokers = config.kafka.brokers.as_deref().unwrap_or("BROKERS");
-        let detail =
-            format!("Read the topic itself, for example: kcat -b {brokers} -t {topic} -C -e -f '%h %s\\n'");
-        return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, "read_the_topic", detail));
-    };
+    let log = topics::embedded(&app, &Topic::Rejected.name(&app.node.config().topics.prefix))?;
     let mut found = Vec::new();
     for partition in 0..app.node.cluster().shards {
         found.extend(newest_rejected(log, partition).await?.iter().map(rejected_view));

@@ -13,6 +13,7 @@ use crate::config::Role;
 use super::access::{self, Needs};
 use super::{
     Shared, batches, dead_letters, document, drains, explain, gates, health, list, resets, shards, tasks,
+    topics,
 };
 
 /// A route.
@@ -65,6 +66,8 @@ pub(super) fn asked() -> Vec<Route> {
         viewer("/v1/handlers", shards::handlers),
         viewer("/v1/handlers/{handler}/explain", explain::handler),
         viewer("/v1/rejected", list::rejected),
+        viewer("/v1/topics", topics::list),
+        viewer("/v1/topics/{topic}/{partition}", topics::read),
         everyone("/openapi.json", document::served),
     ]
 }

@@ -138,7 +138,6 @@ fn served_and_checked(config: &str) -> (Ran, Ran) {
 #[test]
 fn what_needs_servers_or_lets_everyone_in_is_refused_before_the_folder_is_touched() {
     for (config, words) in [
-        ("[[handler]]\nname = \"a\"\nkind = \"topic\"\ntopic = \"a\"\n", "handler.kind of a is \"topic\""),
         ("[[handler]]\nname = \"a\"\nkind = \"in-process\"\n", "handler.kind of a is \"in-process\""),
         ("[http]\nlisten = \"0.0.0.0:0\"\n", "http.access is not set"),
     ] {

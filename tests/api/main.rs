@@ -32,6 +32,7 @@ mod serve;
 mod sink;
 mod stop;
 mod tasks;
+mod topics;
 #[path = "../walk/mod.rs"]
 mod walk;
 

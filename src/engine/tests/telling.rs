@@ -54,6 +54,24 @@ fn every_way_into_a_state_is_told_in_its_order() {
 }
 
 #[test]
+fn what_is_applied_is_done_with_when_it_is_published_too() {
+    for (mut rig, when_away) in [(Rig::publishing(), 1), (Rig::running(), 3)] {
+        rig.schedule("q", "a", 600_000);
+        rig.run(10_000);
+        assert_eq!(rig.engine.done_with(), 1);
+        rig.no_events = true;
+        rig.schedule("q", "b", 600_000);
+        rig.schedule("q", "c", 600_000);
+        rig.run(10_000);
+        assert_eq!(rig.progress.as_ref().map(|progress| progress.next_offset), Some(3));
+        assert_eq!(rig.engine.done_with(), when_away);
+        rig.no_events = false;
+        rig.run(20_000);
+        assert_eq!(rig.engine.done_with(), 3);
+    }
+}
+
+#[test]
 fn few_events_wait_for_others_and_many_go_at_once() {
     let mut rig = Rig::publishing();
     rig.schedule("q", "a", 600_000);

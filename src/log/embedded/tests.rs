@@ -1,6 +1,7 @@
 //! What the embedded log promises beyond the port: restarts, retention, topics of any name, times that never fall.
 
 mod recovery;
+mod topics;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};

@@ -78,11 +78,11 @@ impl Published {
 
 /// The offsets a partition holds: `first..next`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Span {
+pub struct Span {
     /// The first one.
-    pub(super) first: u64,
+    pub first: u64,
     /// The one after the last.
-    pub(super) next: u64,
+    pub next: u64,
 }
 
 impl TopicState {
@@ -250,6 +250,41 @@ impl Partition {
             Some(failure) if records.is_empty() => Err(failure),
             _ => Ok(records),
         }
+    }
+
+    /// The first offset that stays when records from before a time go, and all but the newest `records_max`.
+    pub(super) fn first_to_keep(
+        &self,
+        tables: &Tables,
+        before: Wall,
+        records_max: u64,
+    ) -> Result<u64, Failure> {
+        let Span { first, next } = self.span();
+        let mut low = first.max(next.saturating_sub(records_max));
+        if low == next || self.appended(tables, low)? >= before {
+            return Ok(low);
+        }
+        let mut high = next;
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.appended(tables, middle)? < before {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low)
+    }
+
+    fn appended(&self, tables: &Tables, offset: u64) -> Result<Wall, Failure> {
+        let data = tables.log.get(frame::key(self.topic, self.number, offset));
+        let data = data.map_err(|error| Failure::of_read(&error))?;
+        let record = data.and_then(|data| frame::decode(offset, &data));
+        let (topic, number) = (self.topic, self.number);
+        let lost = || {
+            Failure::Corrupt(format!("record at offset {offset} of topic number {topic}, partition {number}"))
+        };
+        record.map(|record| record.appended).ok_or_else(lost)
     }
 
     /// Lets readers see that offsets `first..below` are gone, and puts their removal into the batch. After a crash in

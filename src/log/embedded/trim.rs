@@ -1,4 +1,5 @@
-//! Retention of the schedule topic: what is applied is dropped, but for the newest records.
+//! Dropping the first records of a partition: of the schedule topic what is applied, but for the newest records; of the
+//! others what their retention says.
 //!
 //! The engine commits only offsets whose records are applied, so a commit is the hint to drop below it. Records go
 //! in whole steps, one change of the writer's for each, never one by one.
