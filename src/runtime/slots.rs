@@ -166,7 +166,10 @@ const REST: Duration = Duration::from_millis(3);
 /// Grants what rates and breakers held up, when its time comes, if there are any.
 pub(super) async fn grant_in_time(shared: Arc<Shared>) {
     let slots = &shared.slots;
-    while slots.has_timed_limits {
+    if !slots.has_timed_limits {
+        return;
+    }
+    loop {
         let (now, next) = {
             let mut inner = slots.lock();
             // One time for both: what may be granted between two looks would wait for nobody.

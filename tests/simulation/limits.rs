@@ -110,15 +110,20 @@ enum Together {
     Late,
 }
 
+/// An instance, and which of its lives.
+type Life = (usize, u32);
+/// Calls by shard and number, each with when it went out.
+type UnderWay = BTreeMap<(Shard, u64), (u64, CallOrder)>;
+
 /// When calls of the handler that has a rate went out, and when instances began.
 #[derive(Debug, Default)]
 pub(crate) struct Rated {
     calls: BTreeMap<Together, VecDeque<u64>>,
     begun: VecDeque<u64>,
-    /// Calls under way of each life of an instance, and since when.
-    under_way: BTreeMap<(usize, u32), BTreeMap<(Shard, u64), (u64, CallOrder)>>,
+    /// Calls under way of each life of an instance.
+    under_way: BTreeMap<Life, UnderWay>,
     /// How many shards each life of an instance ran from when on.
-    ran: BTreeMap<(usize, u32), Vec<(u64, u32)>>,
+    ran: BTreeMap<Life, Vec<(u64, u32)>>,
 }
 
 impl Rated {
