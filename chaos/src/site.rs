@@ -19,8 +19,9 @@ use crate::sink::Sink;
 pub(crate) const SHARDS: u32 = 12;
 /// Time for one attempt, in seconds, and so for what an instance leaves open when it is killed.
 const TIMEOUT_SECONDS: u64 = 8;
-/// Calls of a handler at once on an instance: enough for the load, and few enough that a slow handler uses all of them.
-const CONCURRENCY: u32 = 8;
+/// Calls of a handler at once for each instance that a run begins with, where it is not told otherwise: enough for the load, and
+/// few enough that a slow handler uses all of them.
+const SLOTS_AN_INSTANCE: u32 = 8;
 /// Dropping a keyspace may take this long.
 const DROP_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time for a topic to go, and between two tries to make it again.
@@ -173,7 +174,8 @@ impl Site {
         let Spot { dc, listen } = spot;
         let nodes = cassandra.split(',').map(|node| format!("{node:?}")).collect::<Vec<_>>().join(", ");
         let (copies, copies_min) = if *spread { (3, 2) } else { (1, 1) };
-        let handlers = HANDLERS.map(|name| handler(name, url)).concat();
+        let slots = SLOTS_AN_INSTANCE * if *spread { 6 } else { 3 };
+        let handlers = HANDLERS.map(|name| handler(name, url, slots)).concat();
         format!(
             r#"
 [instance]
@@ -204,7 +206,7 @@ filter = "{log}"
 }
 
 /// A handler of a configuration. Several share an address, and nothing else.
-fn handler(name: &str, url: &str) -> String {
+fn handler(name: &str, url: &str, slots: u32) -> String {
     format!(
         r#"
 [[handler]]
@@ -212,7 +214,7 @@ name = "{name}"
 kind = "http"
 url = "{url}"
 timeout = "{TIMEOUT_SECONDS}s"
-concurrency = {CONCURRENCY}
+concurrency = {slots}
 [handler.retry]
 max_attempts = 1000
 initial = "500ms"
