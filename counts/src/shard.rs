@@ -261,15 +261,7 @@ impl Shard {
 }
 
 fn succeeded() -> CallEnd {
-    CallEnd {
-        outcome: Outcome::Succeeded,
-        result: None,
-        result_cut: false,
-        error: None,
-        after_ms: None,
-        fenced: false,
-        lost: false,
-    }
+    CallEnd::of(Outcome::Succeeded)
 }
 
 fn event(queue: &str, number: u64, due_at: Wall, collection: Option<Arc<str>>) -> Event {
