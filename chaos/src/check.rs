@@ -56,6 +56,8 @@ struct Known {
     known_ms: i64,
     /// Runs of before there was one took the other everywhere.
     known_near_ms: Option<i64>,
+    #[serde(default)]
+    from_applied: bool,
 }
 
 /// As it says at its beginning and its end.
@@ -71,7 +73,9 @@ fn slack(given: Option<i64>, runs: &[Known], broken_off: bool) -> Slack {
     let near = longest(|run| run.known_near_ms.unwrap_or(run.known_ms)).unwrap_or(usual.known_near_ms);
     let elsewhere = if broken_off { near } else { longest(|run| run.known_ms).unwrap_or(usual.known_ms) };
     let (known_ms, known_near_ms) = given.map_or((elsewhere, near), |given| (given, given));
-    Slack { known_ms, known_near_ms, ..usual }
+    // How far owners said to be is written down at the end.
+    let from_applied = given.is_none() && !broken_off && runs.iter().any(|run| run.from_applied);
+    Slack { known_ms, known_near_ms, from_applied, ..usual }
 }
 
 #[cfg(test)]
@@ -94,5 +98,8 @@ mod tests {
         assert_eq!(lengths(None, &[], false), (5_000, 5_000));
         assert_eq!(lengths(Some(7_000), &[two], false), (7_000, 7_000));
         assert_eq!(lengths(Some(7_000), &[two], true), (7_000, 7_000));
+        let untimed = run(r#"{"known_ms": 30000, "known_near_ms": 30000, "from_applied": true}"#);
+        let from_applied = |given, broken_off| slack(given, &[two, untimed], broken_off).from_applied;
+        assert!(from_applied(None, false) && !from_applied(Some(7_000), false) && !from_applied(None, true));
     }
 }

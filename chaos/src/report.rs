@@ -74,6 +74,8 @@ struct Summary {
     known_ms: i64,
     /// Near a fault.
     known_near_ms: i64,
+    /// Both count from when the owner said to have applied an event.
+    from_applied: bool,
     plan: Plan,
     events: usize,
     calls: usize,
@@ -160,6 +162,7 @@ impl Report {
             lease_ms: 6_000,
             known_ms: slack.known_ms,
             known_near_ms: slack.known_near_ms,
+            from_applied: slack.from_applied,
             plan: plan.clone(),
             events: stage.producer.sent.count(),
             calls: history.called.len(),
@@ -240,6 +243,7 @@ pub(crate) fn begin(dir: &Path, scenario: Scenario, options: &stage::Options) ->
     let begun = serde_json::json!({
         "scenario": scenario, "seed": seed, "commit": commit, "program": program, "digest": digest,
         "rate": rate, "known_ms": slack.known_ms, "known_near_ms": slack.known_near_ms,
+        "from_applied": slack.from_applied,
         "begun_at": rfc3339(wall_ms()),
     });
     let path = dir.join(BEGUN);

@@ -113,8 +113,8 @@ pub(crate) struct Setting {
     /// Filter of the instances' logs
     #[arg(long, default_value = "info,dueline::takeover=debug")]
     pub(crate) log: String,
-    /// Tell of figures that are missed, and judge the promises alone, with half a minute for an event to be known to its owner; for a
-    /// machine that does other things meanwhile
+    /// Tell of figures that are missed, and judge the promises alone, with half a minute for a start after its owner has applied an
+    /// event; for a machine that does other things meanwhile
     #[arg(long)]
     pub(crate) untimed: bool,
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use dueline::testing::history::{Owned, Rested};
+use dueline::testing::history::{Owned, Rested, Told};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
@@ -82,6 +82,8 @@ pub(crate) struct Seen {
     unanswered: BTreeMap<String, String>,
     changes: Vec<Change>,
     owned: Vec<Owned>,
+    /// How far owners said to be, rising for each shard.
+    told: Vec<Told>,
     gaps: Gaps,
     rests: BTreeMap<u32, (Rested, Option<u64>)>,
 }
@@ -94,6 +96,7 @@ impl Seen {
             self.note_heard(at_us, view);
             self.note_owner(process, at, view);
             self.note_rest(at, view);
+            self.note_told(at, view);
         }
         self.unanswered.remove(instance);
         let before = self.now.insert(instance.to_owned(), (at_us, views.clone())).map(|(_, views)| views);
@@ -139,6 +142,15 @@ impl Seen {
             if *wanted <= applied {
                 rest.caught_up.get_or_insert(at);
             }
+        }
+    }
+
+    fn note_told(&mut self, at: i64, view: &View) {
+        let before = self.told.iter().rev().find(|line| line.shard == view.shard).map(|line| line.applied);
+        if let Ok(applied) = u64::try_from(view.applied)
+            && before < Some(applied)
+        {
+            self.told.push(Told { at, shard: view.shard, applied });
         }
     }
 
@@ -324,9 +336,9 @@ impl Watch {
     }
 
     /// Lines for the history.
-    pub(crate) fn lines(&self) -> (Vec<Owned>, Vec<Rested>) {
+    pub(crate) fn lines(&self) -> (Vec<Owned>, Vec<Rested>, Vec<Told>) {
         let seen = self.seen();
-        (seen.owned.clone(), seen.rests.values().map(|(rest, _)| *rest).collect())
+        (seen.owned.clone(), seen.rests.values().map(|(rest, _)| *rest).collect(), seen.told.clone())
     }
 
     /// All changes so far.
@@ -369,6 +381,18 @@ mod tests {
         assert_eq!(owner(&seen, 3_000_000).as_deref(), Some("i-2"));
         assert_eq!(seen.owners(3_000_000).len(), 1, "one that waits does not run");
         assert_eq!(owner(&seen, 3_000_000 + STALE_US), None);
+    }
+
+    #[test]
+    fn how_far_owners_are_is_taken_down_when_it_rises_and_not_of_who_waits_or_is_behind() {
+        let mut seen = Seen::default();
+        seen.take("i-1", "i-1#1", 1_000, 1, vec![view(0, 4, "running", -1), view(1, 2, "waiting", 9)]);
+        seen.take("i-1", "i-1#1", 2_000, 2, vec![view(0, 4, "running", 7)]);
+        seen.take("i-1", "i-1#1", 3_000, 3, vec![view(0, 4, "running", 7)]);
+        seen.take("i-2", "i-2#1", 4_000, 4, vec![view(0, 5, "running", 6)]);
+        seen.take("i-2", "i-2#1", 5_000, 5, vec![view(0, 5, "running", 8)]);
+        let told: Vec<_> = seen.told.iter().map(|line| (line.at, line.applied)).collect();
+        assert_eq!(told, [(2, 7), (5, 8)]);
     }
 
     #[test]

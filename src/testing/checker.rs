@@ -118,6 +118,9 @@ pub struct Slack {
     pub known_ms: i64,
     /// The same near a fault: of what was acknowledged from so long before its beginning to so long after its end.
     pub known_near_ms: i64,
+    /// Both count from when the owner first said to have applied it, where that was later: on a slow machine it reads its log late,
+    /// which is no broken promise.
+    pub from_applied: bool,
     /// After faults end, a shard is owned and has caught up within this time.
     pub rest_ms: i64,
     /// With no fault about, a task whose turn it is starts within this time.
@@ -134,6 +137,7 @@ impl Default for Slack {
             clocks_ms: 50,
             known_ms: 5_000,
             known_near_ms: 5_000,
+            from_applied: false,
             rest_ms: 60_000,
             delay_ms: 120_000,
             ordered: true,

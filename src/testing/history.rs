@@ -274,6 +274,17 @@ pub struct Reached {
     pub committed: Option<u64>,
 }
 
+/// How far the running owner of a shard said to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Told {
+    /// When it said so.
+    pub at: i64,
+    /// The shard.
+    pub shard: u32,
+    /// The last offset it had applied.
+    pub applied: u64,
+}
+
 /// Tasks held in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
@@ -359,6 +370,8 @@ pub enum Line {
     Owned(Owned),
     /// A reader's of store and log.
     Reached(Reached),
+    /// Of who asked the owners.
+    Told(Told),
     /// A reader's of the metrics.
     Held(Held),
     /// Of who made the faults.
@@ -385,6 +398,7 @@ pub struct History {
     pub finished: Vec<Finished>,
     pub owned: Vec<Owned>,
     pub reached: Vec<Reached>,
+    pub told: Vec<Told>,
     pub held: Vec<Held>,
     pub faults: Vec<Fault>,
     pub halted: Vec<Halted>,
@@ -405,6 +419,7 @@ impl History {
             Line::Finished(line) => self.finished.push(line),
             Line::Owned(line) => self.owned.push(line),
             Line::Reached(line) => self.reached.push(line),
+            Line::Told(line) => self.told.push(line),
             Line::Held(line) => self.held.push(line),
             Line::Fault(line) => self.faults.push(line),
             Line::Halted(line) => self.halted.push(line),
@@ -424,6 +439,7 @@ impl History {
         let finished = self.finished.into_iter().map(Line::Finished);
         let owned = self.owned.into_iter().map(Line::Owned);
         let reached = self.reached.into_iter().map(Line::Reached);
+        let told = self.told.into_iter().map(Line::Told);
         let held = self.held.into_iter().map(Line::Held);
         let faults = self.faults.into_iter().map(Line::Fault);
         let halted = self.halted.into_iter().map(Line::Halted);
@@ -436,6 +452,7 @@ impl History {
             .chain(answered)
             .chain(rejected)
             .chain(store)
+            .chain(told)
             .chain(held)
             .chain(faults)
             .chain(halted)

@@ -27,6 +27,17 @@ async fn every_point_of_control_holds_on_two_instances() {
             questions::many_are_cancelled_and_shifted_by_filter(at),
             questions::what_makes_no_sense_is_refused_by_name(at),
         );
+        // Topics are Kafka's: who asks an instance for one is told how to read it there.
+        for path in ["v1/topics", "v1/topics/dueline.dead/0?from=0"] {
+            let answer = reqwest::get(format!("{}/{path}", instances[0].url)).await.expect("an answer");
+            let status = answer.status().as_u16();
+            let problem: Value = answer.json().await.expect("JSON");
+            assert_eq!((status, &problem["code"]), (501, &json!("read_the_topic")), "{path}: {problem}");
+            assert!(
+                problem["detail"].as_str().is_some_and(|detail| detail.contains("kcat -b ")),
+                "{problem}"
+            );
+        }
         // A task whose owner is lost is explained by whoever is there.
         let second = instances.pop().expect("two instances");
         let mut of_second = String::new();

@@ -84,12 +84,13 @@ impl Scenario {
         help.unwrap_or_default()
     }
 
-    /// What the judge lets pass. On a machine that does other things meanwhile an event may take as long to be applied as near a fault.
+    /// What the judge lets pass. On a machine that does other things meanwhile an owner may be behind its log for any time: events
+    /// count from when it had applied them, and a start as decided for as long as near a fault.
     pub(crate) fn slack(self, untimed: bool) -> Slack {
         let (usual, near_ms) = (Slack::default(), self.known_near_ms());
         let long_ms = near_ms.max(UNTIMED_KNOWN_MS);
         let (known_ms, known_near_ms) = if untimed { (long_ms, long_ms) } else { (usual.known_ms, near_ms) };
-        Slack { known_ms, known_near_ms, ..usual }
+        Slack { known_ms, known_near_ms, from_applied: untimed, ..usual }
     }
 
     /// How long after its acknowledgement a record near a fault is known to the owner of its queue, in milliseconds; elsewhere

@@ -378,5 +378,6 @@ fn a_machine_that_does_other_things_has_long_for_every_event() {
         assert_eq!(timed.known_ms, 5_000, "{scenario:?}");
         assert_eq!(untimed.known_ms, untimed.known_near_ms, "{scenario:?}");
         assert_eq!(untimed.known_ms, timed.known_near_ms.max(30_000), "{scenario:?}");
+        assert!(untimed.from_applied && !timed.from_applied, "{scenario:?}");
     }
 }

@@ -76,7 +76,7 @@ impl Stage<'_> {
         }
         let halts = self.halts.iter();
         let halted = halts.flat_map(|(name, from, to)| self.halted_lines(name, *from, *to)).collect();
-        let (owned, rested) = self.watch.lines();
+        let (owned, rested, told) = self.watch.lines();
         History {
             asked: self.producer.sent.asked(),
             called: calls.into_iter().map(|call| call.called).collect(),
@@ -84,6 +84,7 @@ impl Stage<'_> {
             wrongs,
             owned,
             rested,
+            told,
             halted,
             ..History::default()
         }

@@ -29,6 +29,8 @@ pub(super) struct Index<'a> {
     pub(super) owned: BTreeMap<At, &'a Owned>,
     /// (when, applied) of a shard, rising.
     pub(super) applied: BTreeMap<u32, Vec<(i64, u64)>>,
+    /// (when, applied) of a shard as its owners said, rising.
+    told: BTreeMap<u32, Vec<(i64, u64)>>,
 }
 
 /// What a call is a run of: a version where it is known, the task's key and due time otherwise.
@@ -52,6 +54,7 @@ impl<'a> Index<'a> {
             finished: BTreeMap::new(),
             owned: BTreeMap::new(),
             applied: BTreeMap::new(),
+            told: BTreeMap::new(),
         };
         for call in history.called.iter().filter(|call| !call.refused) {
             index.queues.entry(&call.queue).or_default().push(call);
@@ -81,6 +84,9 @@ impl<'a> Index<'a> {
                 index.applied.entry(line.shard).or_default().push((line.at, applied));
             }
         }
+        for line in &history.told {
+            index.told.entry(line.shard).or_default().push((line.at, line.applied));
+        }
         index
     }
 
@@ -98,12 +104,20 @@ impl<'a> Index<'a> {
         }
     }
 
-    /// From when the owner of its queue is to know of an event.
+    /// From when the owner of its queue is to know of an event; at the end of time if that cannot be told.
     pub(super) fn known(&self, event: &Asked) -> i64 {
-        let Slack { known_ms, known_near_ms, .. } = *self.slack;
-        let near = event.acked + known_near_ms;
-        let is_near = |fault: &Fault| fault.from <= near && event.acked <= fault.to + known_near_ms;
-        if self.history.faults.iter().any(is_near) { near } else { event.acked + known_ms }
+        let Slack { known_ms, known_near_ms, from_applied, .. } = *self.slack;
+        let from = if from_applied { event.acked.max(self.told_at(event)) } else { event.acked };
+        let near = from.saturating_add(known_near_ms);
+        let is_near = |fault: &Fault| fault.from <= near && from <= fault.to + known_near_ms;
+        if self.history.faults.iter().any(is_near) { near } else { from.saturating_add(known_ms) }
+    }
+
+    /// When an owner first said to have applied an event.
+    fn told_at(&self, event: &Asked) -> i64 {
+        let (Some(shard), Some(offset)) = (event.shard, event.offset) else { return i64::MAX };
+        let mut steps = self.told.get(&shard).into_iter().flatten();
+        steps.find(|(_, applied)| *applied >= offset).map_or(i64::MAX, |(at, _)| *at)
     }
 
     /// Whether answers are known: then every decision is.

@@ -33,7 +33,7 @@ pub(super) fn in_order(index: &Index<'_>, report: &mut Report) {
             let overtaken = lasts.iter().find(|(last, other)| {
                 (other.due, other.arrival) < (place.due, place.arrival)
                     && last.arrived > call.arrived
-                    && other.known.is_some_and(|known| known + index.slack.clocks_ms < decided)
+                    && other.known.is_some_and(|known| known.saturating_add(index.slack.clocks_ms) < decided)
                     && other.ready + index.slack.clocks_ms <= decided
                     && !is_aside(index, calls, last, decided + index.slack.clocks_ms)
             });

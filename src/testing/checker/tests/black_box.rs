@@ -1,7 +1,7 @@
 //! Histories of which only producers and handlers wrote: no answers, no versions, no epochs' beginnings.
 
 use super::{Called, Fault, Halted, History, Rule, Slack, asked, called, check, schedule};
-use crate::testing::history::{Asks, End};
+use crate::testing::history::{Asks, End, Told};
 
 /// What handlers see of the calls, and producers of their records.
 fn good() -> History {
@@ -178,6 +178,22 @@ fn a_task_known_well_before_that_runs_after_a_later_one_is_overtaken() {
     finds(Rule::InOrder, "an earlier task of the queue was overtaken", |history| {
         history.called[0] = seen(called(1, 20_600, 3));
     });
+}
+
+#[test]
+fn on_a_slow_machine_it_counts_from_when_its_owner_said_to_have_applied_it() {
+    let slow = Slack { from_applied: true, ..Slack::default() };
+    let mut history = good();
+    history.called[0] = seen(called(1, 20_600, 3));
+    let overtaken = |told: &[(i64, u64)]| {
+        let told = told.iter().map(|(at, applied)| Told { at: *at, shard: super::SHARD, applied: *applied });
+        let history = History { told: told.collect(), ..history.clone() };
+        check(&history, &slow).violations(Rule::InOrder)
+    };
+    let offset = history.asked[0].offset.expect("an offset");
+    assert_eq!(overtaken(&[(14_000, offset)]), 1, "known at 19 s, a second before the other began");
+    assert_eq!(overtaken(&[(14_000, offset - 1), (15_500, offset + 1)]), 0, "known at 20.5 s");
+    assert_eq!(overtaken(&[]), 0, "nobody said so");
 }
 
 #[test]
