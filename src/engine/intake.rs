@@ -18,6 +18,7 @@ use super::effect::Effect;
 use super::input::{Failure, Incoming};
 use super::{Engine, Stage};
 
+mod ahead;
 mod batch;
 mod item;
 mod judge;
@@ -218,9 +219,13 @@ impl Engine {
 
     pub(super) fn looked_up(&mut self, id: u64, rows: Result<Vec<Vec<EventRow>>, Failure>) {
         let now = self.now.boot;
-        let Some(batch) = self.intake.batches.iter_mut().find(|batch| batch.id == id) else { return };
+        let Some(index) = self.intake.batches.iter().position(|batch| batch.id == id) else { return };
+        let batch = &mut self.intake.batches[index];
         match rows {
-            Ok(rows) => batch.found(rows),
+            Ok(rows) => {
+                batch.found(rows);
+                self.read_ahead(index);
+            }
             Err(failure) => {
                 batch.lookup = LookupState::Retry(now.plus_ms(RETRY_MS));
                 self.trouble("look-up", &failure);
@@ -261,8 +266,12 @@ impl Engine {
             match self.plan(index, version) {
                 Ok(plan) => self.carry_out(index, version, plan),
                 Err(need) => {
-                    self.intake.batches[index].waits_for = Some(need);
-                    self.ask(need);
+                    let batch = &mut self.intake.batches[index];
+                    batch.waits_for = Some(need);
+                    let is_asked = matches!(need, Need::Facts(place) if batch.ahead.is_out(place));
+                    if !is_asked {
+                        self.ask(need);
+                    }
                     return false;
                 }
             }

@@ -269,7 +269,7 @@ impl Worker {
                 }
             }
             // A page may be old by the time that its turn comes.
-            let found = page::still_so(&self.shared().store, group).await?;
+            let found = page::still_so(&self.shared().store, &self.known.batch, group).await?;
             if !self.known.batch.dry_run {
                 let failed = self.ask(&found).await?;
                 progress.failed += failed;

@@ -4,7 +4,7 @@
 //! is possible. Rows are immutable, so all but the compare-and-set calls may be retried on another node.
 //!
 //! ```text
-//! Store calls → write · lookup · slice · late · dead_letter · owner · operation · singles → statements → session (profiles, retries) → driver
+//! Store calls → write · lookup · slice · places · late · dead_letter · owner · operation · singles → statements → session (profiles, retries) → driver
 //!                                                              errors: what the caller can do
 //! options → migrate (keyspace, numbered files, one runner at a time) · replication · facts (what doctor reads)
 //! ```
@@ -21,6 +21,7 @@ mod operation;
 mod options;
 mod owner;
 mod packs;
+mod places;
 mod refused;
 pub mod replication;
 mod retention;
@@ -47,6 +48,7 @@ use crate::store::{Answer, Bump, Cluster, Error, Instance, Lookup, Packs, Slice,
 use gather::{Gather, SmallWrite};
 use lookup::Newest;
 pub use options::{Options, Tls};
+use places::OnePlace;
 use session::Profiles;
 use statements::Statements;
 
@@ -66,6 +68,7 @@ struct Shared {
     layout: OnceCell<Layout>,
     writes: Gather<SmallWrite>,
     lookups: Gather<Newest>,
+    places: Gather<OnePlace>,
     packer: Packer,
     /// Rows were taken that had been refused as packs: it was said.
     packs_refused: AtomicBool,
@@ -121,6 +124,7 @@ impl Cassandra {
         let statements = Statements::prepare(&session, &options.keyspace, &profiles).await?;
         let (writes, small_writes) = Gather::new();
         let (lookups, small_lookups) = Gather::new();
+        let (places, small_places) = Gather::new();
         let shared = Arc::new(Shared {
             session,
             keyspace: options.keyspace.clone(),
@@ -128,6 +132,7 @@ impl Cassandra {
             layout: OnceCell::new(),
             writes,
             lookups,
+            places,
             packer: Packer::default(),
             packs_refused: AtomicBool::new(false),
             requests: Semaphore::new(REQUESTS_IN_FLIGHT_MAX),
@@ -135,6 +140,7 @@ impl Cassandra {
         });
         tokio::spawn(small_writes.serve(Arc::downgrade(&shared)));
         tokio::spawn(small_lookups.serve(Arc::downgrade(&shared)));
+        tokio::spawn(small_places.serve(Arc::downgrade(&shared)));
         Ok(Cassandra { shared })
     }
 
@@ -220,7 +226,7 @@ impl Store for Cassandra {
     }
 
     fn facts(&self, shard: Shard, place: Place) -> Answer<Vec<FactRow>> {
-        answer!(self, shared => slice::facts(&shared, shard, place))
+        answer!(self, shared => places::facts(&shared, shard, place))
     }
 
     fn payload(&self, shard: Shard, place: Place) -> Answer<Option<Arc<[u8]>>> {

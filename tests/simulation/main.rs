@@ -42,7 +42,7 @@ use run::{Run, run, run_with};
 use setup::Setup;
 
 /// Seeds of the default test.
-const SEEDS: std::ops::Range<u64> = 0..300;
+const SEEDS: std::ops::Range<u64> = 0..160;
 
 /// How a failed seed is shown: what is wrong, what happened to the queue concerned, and how to see it again.
 pub(crate) fn fail(seed: u64, run: &Run) -> String {

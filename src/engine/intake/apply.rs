@@ -119,20 +119,31 @@ impl Engine {
         rows: Result<Vec<FactRow>, Failure>,
     ) {
         let now = self.now.boot;
-        let wants = |batch: &&mut Batch| batch.waits_for == Some(Need::Facts(place));
+        let is_waiting = |batch: &Batch| batch.waits_for == Some(Need::Facts(place));
+        let wants = |batch: &&mut Batch| is_waiting(batch) || batch.ahead.is_answer(place, ticket);
         match rows {
             Ok(rows) => {
                 self.held_facts_read(ticket, place, &rows);
                 let Some(batch) = self.intake.batches.iter_mut().find(wants) else { return };
-                if std::mem::take(&mut batch.read_again) {
-                    return self.ask(Need::Facts(place));
+                let mut is_old = batch.ahead.take(place, ticket);
+                if is_waiting(batch) {
+                    is_old |= std::mem::take(&mut batch.read_again);
+                    if is_old {
+                        return self.ask(Need::Facts(place));
+                    }
+                    batch.waits_for = None;
                 }
-                batch.waits_for = None;
-                batch.facts.insert(place, rows);
+                if !is_old {
+                    batch.facts.insert(place, rows);
+                }
             }
             Err(failure) => {
                 if let Some(batch) = self.intake.batches.iter_mut().find(wants) {
-                    batch.need_at = Some(now.plus_ms(RETRY_MS));
+                    // One that nobody waits for yet is asked for again when its event has its turn.
+                    batch.ahead.take(place, ticket);
+                    if is_waiting(batch) {
+                        batch.need_at = Some(now.plus_ms(RETRY_MS));
+                    }
                 }
                 self.trouble("facts read", &failure);
             }

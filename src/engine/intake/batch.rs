@@ -11,6 +11,7 @@ use crate::model::{
 use super::super::decide::Plan;
 use super::super::effect::{Effect, KeyLookup};
 use super::super::input::Incoming;
+use super::ahead::Ahead;
 use super::item::{Ground, Item, ShownTask};
 use super::{Need, rows};
 
@@ -42,6 +43,7 @@ pub(super) struct Batch {
     /// The place waited for was stored after it was asked for: the answer may not know of it.
     pub(super) read_again: bool,
     pub(super) facts: BTreeMap<Place, Vec<FactRow>>,
+    pub(super) ahead: Ahead,
     pub(super) payloads: BTreeMap<Place, Option<Arc<[u8]>>>,
     /// Large payloads of tasks with a lifted place: written before their marks, so that nothing is stopped for what the store
     /// does not take.
@@ -127,6 +129,7 @@ impl Batch {
             need_at: None,
             read_again: false,
             facts: BTreeMap::new(),
+            ahead: Ahead::default(),
             payloads: BTreeMap::new(),
             lifted_payloads: Vec::new(),
             lifted_marks: Vec::new(),
@@ -162,6 +165,7 @@ impl Batch {
         self.lookup = if self.lookups.is_empty() { LookupState::Done } else { LookupState::Out };
         self.found.clear();
         self.facts.clear();
+        self.ahead.all_out_of_date();
         self.lifted = false;
         self.groups = None;
         self.on_record = false;
@@ -247,6 +251,13 @@ impl Batch {
         self.rounds.front().is_none_or(VecDeque::is_empty)
     }
 
+    /// What of this round is not decided, by version.
+    pub(super) fn undecided(&self) -> impl Iterator<Item = (Version, &Item)> {
+        let generation = self.last.generation();
+        let items = self.rounds.front().into_iter().flatten().map(|index| &self.items[*index]);
+        items.map(move |item| (Version::new(generation, item.record.offset), item))
+    }
+
     fn next_index(&self) -> usize {
         *self.rounds.front().and_then(VecDeque::front).expect("one is left to be decided")
     }
@@ -282,6 +293,7 @@ impl Batch {
     /// A task became visible: what was read of it before is out of date.
     pub(super) fn forget_facts(&mut self, place: Place) {
         self.facts.remove(&place);
+        self.ahead.out_of_date(place);
         self.read_again |= self.waits_for == Some(Need::Facts(place));
     }
 

@@ -1,6 +1,6 @@
 //! Redrive and abort: a task that is dead runs again as a new version; a call that hangs is broken off.
 
-use super::rig::{Rig, content};
+use super::rig::{Rig, content, event};
 use crate::engine::{CallEnd, Input, fold};
 use crate::model::{
     CloseReason, Decision, Due, Fact, MarkKind, OnDead, Outcome, Payload, Place, Redrive, RetryPolicy,
@@ -46,6 +46,50 @@ fn a_dead_task_is_on_the_list_of_the_dead_and_runs_again_with_all_its_attempts()
     let wanted = [Decision::Scheduled, Decision::Redriven, Decision::Redriven];
     assert_eq!(rig.decisions(), wanted);
     assert_eq!(states(&rig), [TaskState::Replaced, TaskState::Replaced, TaskState::Succeeded]);
+}
+
+const DEAD: [&str; 3] = ["a", "b", "c"];
+
+/// Three tasks in queues of their own that are dead.
+fn with_dead() -> Rig {
+    let mut rig = Rig::running();
+    for id in DEAD {
+        rig.schedule(id, id, 0);
+        rig.end_call(fatal());
+    }
+    rig.run(1_000);
+    rig
+}
+
+fn redrive_all(rig: &mut Rig) {
+    let events: Vec<_> = (0..).zip(DEAD).map(|(n, id)| event(id, id, redrive(None), 1_000 + n)).collect();
+    rig.append_all(events);
+}
+
+#[test]
+fn what_is_redriven_together_is_read_at_once_and_a_late_answer_holds_up_those_behind_it() {
+    let mut rig = with_dead();
+    rig.held_facts = Some(Vec::new());
+    redrive_all(&mut rig);
+    let mut read = rig.held_facts.take().unwrap_or_default();
+    assert_eq!(read.len(), 3, "all at once, each once");
+    let first = read.remove(0);
+    read.into_iter().rev().for_each(|answer| rig.give(answer));
+    assert!(rig.called().is_empty(), "events are decided in order");
+    rig.give(first);
+    assert_eq!(rig.called(), DEAD);
+}
+
+#[test]
+fn what_could_not_be_read_ahead_is_read_when_its_turn_has_come() {
+    for fail_every in [1, 2, 3] {
+        let mut rig = with_dead();
+        rig.fail_every = fail_every;
+        redrive_all(&mut rig);
+        rig.fail_every = 0;
+        rig.run(5_000);
+        assert_eq!(rig.called(), DEAD, "every {fail_every}th failed");
+    }
 }
 
 #[test]

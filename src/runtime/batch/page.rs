@@ -9,11 +9,11 @@ use super::{LATER_MS, Pace, Trouble};
 use crate::engine::fold;
 use crate::model::limits::BUCKET_MS;
 use crate::model::{
-    Batch, BatchProgress, BatchVerb, DeadLetterRow, Died, Fact, FactRow, KnownBatch, Place, Reached, Row,
-    Shard, TaskKey, TaskState, Version, Wall,
+    Batch, BatchProgress, BatchVerb, DeadLetterRow, Died, EventRow, Fact, FactRow, KnownBatch, Place,
+    Reached, Row, Shard, TaskKey, TaskState, Version, Wall,
 };
 use crate::runtime::Shared;
-use crate::store::{Error, Store};
+use crate::store::{Error, Lookup, Store};
 
 /// How much time of dead letters the first page looks through, in milliseconds; then as it fits.
 pub(super) const WIDTH_MS: i64 = 86_400_000;
@@ -59,19 +59,23 @@ impl Item {
         Reached { at, version: Version(version.0.saturating_add(1)).min(Version::MAX) }
     }
 
-    /// Whether it is in the state that it was found in, and what its id stands for.
-    fn is_still_so(&self, store: Arc<dyn Store>) -> BoxFuture<'static, Result<bool, Error>> {
+    fn place(&self) -> Place {
+        match self {
+            Item::Task { place, .. } => *place,
+            Item::Letter(letter) => letter.place,
+        }
+    }
+
+    /// Whether its task is in the state that it was found in.
+    fn is_in_its_state(&self, store: Arc<dyn Store>) -> BoxFuture<'static, Result<bool, Error>> {
         match self {
             Item::Letter(letter) => {
-                let letter = letter.clone();
-                Box::pin(async move { is_dead(&*store, &letter).await })
+                let (shard, place) = (letter.shard, letter.place);
+                Box::pin(async move { is_dead_at(&*store, shard, place).await })
             }
-            Item::Task { shard, key, place, state, .. } => {
-                let (shard, key, place, found) = (*shard, key.clone(), *place, *state);
-                Box::pin(async move {
-                    let state = state_in(&store.facts(shard, place).await?);
-                    Ok(state == Some(found) && is_current(&*store, key, place).await?)
-                })
+            Item::Task { shard, place, state, .. } => {
+                let (shard, place, found) = (*shard, *place, *state);
+                Box::pin(async move { Ok(state_in(&store.facts(shard, place).await?) == Some(found)) })
             }
         }
     }
@@ -201,13 +205,27 @@ impl Scan<'_> {
     }
 }
 
-/// Those of a group that are as they were when their page was read.
-pub(super) async fn still_so<'a>(store: &Arc<dyn Store>, group: &'a [Item]) -> Result<Vec<&'a Item>, Error> {
+/// Those of a group that are as they were when their page was read: what their ids stand for, and in the state in which they were
+/// found. Whether a task is dead still is not asked where it is to be redriven: what was redriven stands under its id no more, and
+/// the owner of its queue decides. A letter of a task that went on, which a lost owner wrote, is asked in vain.
+pub(super) async fn still_so<'a>(
+    store: &Arc<dyn Store>,
+    batch: &Batch,
+    group: &'a [Item],
+) -> Result<Vec<&'a Item>, Error> {
+    let newest = |item: &Item| Lookup { key: item.key().clone(), first: Version::MAX, last: Version::MAX };
+    let rows = store.lookup(group.iter().map(newest).collect()).await?;
+    let standing =
+        group.iter().zip(&rows).filter(|(item, rows)| stands_for(rows.first()) == Some(item.place()));
+    let standing: Vec<&Item> = standing.map(|(item, _)| item).collect();
+    if batch.verb == BatchVerb::Redrive && !batch.dry_run {
+        return Ok(standing);
+    }
     let looks: Vec<BoxFuture<'static, Result<bool, Error>>> =
-        group.iter().map(|item| item.is_still_so(store.clone())).collect();
+        standing.iter().map(|item| item.is_in_its_state(store.clone())).collect();
     let mut looks = stream::iter(looks).buffered(CHECKS);
     let mut found = Vec::new();
-    for item in group {
+    for item in standing {
         if looks.next().await.transpose()? == Some(true) {
             found.push(item);
         }
@@ -221,19 +239,21 @@ pub(crate) async fn is_dead(store: &dyn Store, letter: &DeadLetterRow) -> Result
     if letter.purged.is_some() {
         return Ok(false);
     }
-    let facts = store.facts(letter.shard, letter.place).await?;
-    let folded = fold(facts.iter().map(|row| &row.fact), Version::MAX);
-    if folded.state() != TaskState::Dead {
+    if !is_dead_at(store, letter.shard, letter.place).await? {
         return Ok(false);
     }
-    is_current(store, letter.key.clone(), letter.place).await
+    let newest = store.history(letter.key.clone(), 1).await?;
+    Ok(stands_for(newest.first()) == Some(letter.place))
 }
 
-/// Whether an id stands for the task of a place.
-async fn is_current(store: &dyn Store, key: TaskKey, place: Place) -> Result<bool, Error> {
-    let newest = store.history(key, 1).await?;
-    let current = newest.first().and_then(|row| row.current);
-    Ok(current.is_some_and(|current| current.place == place))
+async fn is_dead_at(store: &dyn Store, shard: Shard, place: Place) -> Result<bool, Error> {
+    let facts = store.facts(shard, place).await?;
+    Ok(fold(facts.iter().map(|row| &row.fact), Version::MAX).state() == TaskState::Dead)
+}
+
+/// The place of the task that an id stands for, by its newest row.
+fn stands_for(newest: Option<&EventRow>) -> Option<Place> {
+    newest?.current.map(|current| current.place)
 }
 
 /// The state of the task whose rows these are.

@@ -1,5 +1,7 @@
 //! Reads of `due_pack`: those rows of a partition of `due` that lie in packs.
 
+use std::collections::BTreeSet;
+
 use super::Shared;
 use super::singles::{Pages, rows, shard_column};
 use super::slice::{Order, Reader};
@@ -7,13 +9,14 @@ use crate::model::{FactRow, Place, Shard, Wall};
 use crate::store::Error;
 use crate::store::pack::{self, Cell};
 
-/// What is packed of one place.
-pub(super) async fn of_place(
+/// What is packed of places of one partition.
+pub(super) async fn of_places(
     reader: &Reader<'_>,
     partition: (i64, i32),
-    place: Place,
+    places: &BTreeSet<Place>,
 ) -> Result<Vec<FactRow>, Error> {
-    of_cells(reader, partition, Cell::of(place), (place, place.next())).await
+    let cells = places.iter().copied().flat_map(Cell::of).collect();
+    of_cells(reader, partition, cells, |at| places.contains(&at)).await
 }
 
 /// What is packed of a range in the cell of the second of a place.
@@ -23,23 +26,24 @@ pub(super) async fn of_second(
     place: Place,
     range: (Place, Place),
 ) -> Result<Vec<FactRow>, Error> {
-    of_cells(reader, partition, [Cell::of_second(place); 2], range).await
+    let (from, to) = range;
+    of_cells(reader, partition, [Cell::of_second(place)].into(), |at| from <= at && at < to).await
 }
 
 async fn of_cells(
     reader: &Reader<'_>,
     (bucket, sub): (i64, i32),
-    [one, other]: [Cell; 2],
-    (from, to): (Place, Place),
+    cells: BTreeSet<Cell>,
+    wanted: impl Fn(Place) -> bool,
 ) -> Result<Vec<FactRow>, Error> {
-    let (one, other) = ((one.ready_at.0, one.versions), (other.ready_at.0, other.versions));
-    let values = (shard_column(reader.shard), bucket, sub, one.0, one.1, other.0, other.1);
+    let cells: Vec<(i64, i64)> = cells.into_iter().map(|cell| (cell.ready_at.0, cell.versions)).collect();
+    let values = (shard_column(reader.shard), bucket, sub, cells);
     let _permit = reader.shared.permit().await?;
     let mut pages = Pages::new(reader.shared, &reader.shared.statements.pack_cells, values);
     let mut found = Vec::new();
     while let Some(page) = pages.next().await? {
         for (data,) in rows::<(&str,)>("due_pack", &page)? {
-            open(reader.shard, data, |at| from <= at && at < to, &mut found)?;
+            open(reader.shard, data, &wanted, &mut found)?;
         }
     }
     Ok(found)

@@ -5,6 +5,7 @@
 //! more rows than were asked for. Where a bucket holds more than its share, reading goes on at the place it got to.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 use futures::future::try_join_all;
 
@@ -61,18 +62,6 @@ pub(super) async fn slice(
         }
     }
     Ok(cut(found, rows_max, Some(at).filter(|at| *at < to)))
-}
-
-/// All rows of one place.
-pub(super) async fn facts(shared: &Shared, shard: Shard, place: Place) -> Result<Vec<FactRow>, Error> {
-    let layout = shared.layout().await?;
-    let to = place.next();
-    let reader = Reader { shared, layout, shard, order: Order::OldestFirst, is_probing: false };
-    let (bucket, sub) = (layout.bucket_of(place), layout.sub_of(place));
-    let rows = reader.rows(bucket, sub, (place, to), usize::MAX);
-    let (mut part, packed) = tokio::try_join!(rows, packs::of_place(&reader, (bucket, sub), place))?;
-    pack::merge(&mut part.rows, packed);
-    Ok(part.rows)
 }
 
 pub(super) fn start_of(layout: Layout, bucket: i64) -> Place {
@@ -282,6 +271,26 @@ impl Reader<'_> {
             found.reverse();
         }
         Ok(Part { rows: found, stop, packed: 0 })
+    }
+
+    /// Rows of `due` alone of places of one partition.
+    pub(super) async fn rows_of(
+        &self,
+        (bucket, sub): (i64, i32),
+        places: &BTreeSet<Place>,
+    ) -> Result<Vec<FactRow>, Error> {
+        let column = |place: &Place| Ok((place.ready_at.0, number_column(place.version.0)?));
+        let places = places.iter().map(column).collect::<Result<Vec<(i64, i64)>, Error>>()?;
+        let values = (shard_column(self.shard), bucket, sub, places);
+        let _permit = self.shared.permit().await?;
+        let mut pages = Pages::new(self.shared, &self.shared.statements.due_places, values);
+        let mut found = Vec::new();
+        while let Some(page) = pages.next().await? {
+            for columns in rows::<Columns<'_>>("due", &page)? {
+                found.push(self.decode(columns)?);
+            }
+        }
+        Ok(found)
     }
 
     fn decode(&self, (ready_at, version, kind, epoch, seq, data): Columns<'_>) -> Result<FactRow, Error> {

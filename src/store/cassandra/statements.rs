@@ -20,6 +20,7 @@ pub(super) struct Statements {
     pub(super) due_insert: PreparedStatement,
     pub(super) due_range: PreparedStatement,
     pub(super) due_range_back: PreparedStatement,
+    pub(super) due_places: PreparedStatement,
     pub(super) due_partitions: PreparedStatement,
     pub(super) pack_insert: PreparedStatement,
     pub(super) pack_range: PreparedStatement,
@@ -86,6 +87,7 @@ impl Statements {
             due_insert: row(DUE_INSERT).await?,
             due_range: row(DUE_RANGE).await?,
             due_range_back: row(&format!("{DUE_RANGE} {NEWEST_FIRST}")).await?,
+            due_places: row(DUE_PLACES).await?,
             due_partitions: row("SELECT DISTINCT shard, bucket, sub FROM {}.due").await?,
             pack_insert: row(PACK_INSERT).await?,
             pack_range: packs(PACK_RANGE).await?,
@@ -152,13 +154,15 @@ const DUE_INSERT: &str = "INSERT INTO {}.due (shard, bucket, sub, ready_at, vers
      VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)";
 const DUE_RANGE: &str = "SELECT ready_at, version, kind, epoch, seq, data FROM {}.due \
      WHERE shard = ? AND bucket = ? AND sub = ? AND (ready_at, version) >= (?, ?) AND (ready_at, version) < (?, ?)";
+const DUE_PLACES: &str = "SELECT ready_at, version, kind, epoch, seq, data FROM {}.due \
+     WHERE shard = ? AND bucket = ? AND sub = ? AND (ready_at, version) IN ?";
 const NEWEST_FIRST: &str = "ORDER BY ready_at DESC, version DESC, kind DESC, epoch DESC, seq DESC";
 const PACK_INSERT: &str = "INSERT INTO {}.due_pack (shard, bucket, sub, ready_at, versions, digest, data) VALUES (?, ?, ?, ?, ?, ?, ?)";
 const PACK_RANGE: &str = "SELECT ready_at, versions, data FROM {}.due_pack \
      WHERE shard = ? AND bucket = ? AND sub = ? AND (ready_at, versions) >= (?, ?) AND (ready_at, versions) <= (?, ?)";
 const NEWEST_PACK_FIRST: &str = "ORDER BY ready_at DESC, versions DESC, digest DESC";
 const PACK_CELLS: &str = "SELECT data FROM {}.due_pack \
-     WHERE shard = ? AND bucket = ? AND sub = ? AND (ready_at, versions) IN ((?, ?), (?, ?))";
+     WHERE shard = ? AND bucket = ? AND sub = ? AND (ready_at, versions) IN ?";
 const EVENT_LOOKUP: &str = "SELECT key, version, epoch, data FROM {}.task_event \
      WHERE key IN ? AND version <= ? PER PARTITION LIMIT ?";
 const LATE_INSERT: &str =
