@@ -41,7 +41,7 @@ use many::{Sum, run_all};
 use run::{Run, run, run_with};
 use setup::Setup;
 
-/// Seeds of the default test.
+/// Seeds of the default test: a minute and a half on two quiet cores. Long runs take others (`cargo xtask sim --seeds A..B`).
 const SEEDS: std::ops::Range<u64> = 0..160;
 
 /// How a failed seed is shown: what is wrong, what happened to the queue concerned, and how to see it again.

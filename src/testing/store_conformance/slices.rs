@@ -145,6 +145,16 @@ async fn neighbours(case: Case) {
         let wanted: Vec<FactRow> = rows.iter().filter(|row| row.place == *at).cloned().collect();
         same(&format!("{at:?}"), &ok("facts", case.store.facts(shard, *at).await), &wanted);
     }
+    // All at once, some of them twice, and of a shard without rows.
+    let again = places.iter().step_by(50).map(|at| (shard, *at));
+    let other = places.iter().take(60).map(|at| (case.shard(1), *at));
+    let asked: Vec<_> = places.iter().map(|at| (shard, *at)).chain(again).chain(other).collect();
+    let found = join_all(asked.iter().map(|(of, at)| case.store.facts(*of, *at))).await;
+    for ((of, at), found) in asked.into_iter().zip(found) {
+        let wanted = rows.iter().filter(|row| row.place == at && of == shard).cloned();
+        let wanted: Vec<FactRow> = wanted.collect();
+        same(&format!("{of:?} {at:?} at once"), &ok("facts", found), &wanted);
+    }
     let stretch = Stretch { shard, from: end, to: end.plus_ms(bucket_ms) };
     ok("drop_stretch", case.store.drop_stretch(stretch, Vec::new()).await);
     rows.retain(|row| row.place.ready_at < end);
