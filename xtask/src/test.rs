@@ -117,7 +117,7 @@ fn lose_a_data_centre(tally: &mut Tally) -> Result<()> {
         std::fs::remove_file(&report).with_context(|| format!("removing {}", report.display()))?;
     }
     let ended = Command::new(programs.with_file_name("chaos"))
-        .args(["run", "dc-loss", "--servers", "cluster", "--seed", "1", "--minutes", "1", "--rate", "10"])
+        .args(["run", "dc-loss", "--servers", "cluster", "--seed", "1", "--minutes", "1", "--rate", "6"])
         // Whoever runs the tests may do other things meanwhile: promises are judged, figures are told.
         .arg("--untimed")
         .arg("--dueline")
