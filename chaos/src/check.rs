@@ -74,7 +74,8 @@ fn slack(given: Option<i64>, runs: &[Known], broken_off: bool) -> Slack {
     let elsewhere = if broken_off { near } else { longest(|run| run.known_ms).unwrap_or(usual.known_ms) };
     let (known_ms, known_near_ms) = given.map_or((elsewhere, near), |given| (given, given));
     // How far owners said to be is written down at the end.
-    let from_applied = given.is_none() && !broken_off && runs.iter().any(|run| run.from_applied);
+    let all_say = !runs.is_empty() && runs.iter().all(|run| run.from_applied);
+    let from_applied = given.is_none() && !broken_off && all_say;
     Slack { known_ms, known_near_ms, from_applied, ..usual }
 }
 
@@ -99,7 +100,11 @@ mod tests {
         assert_eq!(lengths(Some(7_000), &[two], false), (7_000, 7_000));
         assert_eq!(lengths(Some(7_000), &[two], true), (7_000, 7_000));
         let untimed = run(r#"{"known_ms": 30000, "known_near_ms": 30000, "from_applied": true}"#);
-        let from_applied = |given, broken_off| slack(given, &[two, untimed], broken_off).from_applied;
+        let from_applied = |given, broken_off| slack(given, &[untimed], broken_off).from_applied;
         assert!(from_applied(None, false) && !from_applied(Some(7_000), false) && !from_applied(None, true));
+        assert!(
+            !slack(None, &[two, untimed], false).from_applied,
+            "of one nobody wrote down what owners said"
+        );
     }
 }

@@ -120,10 +120,14 @@ impl Engine {
     ) {
         let now = self.now.boot;
         let is_waiting = |batch: &Batch| batch.waits_for == Some(Need::Facts(place));
+        let is_ahead = self.intake.batches.iter().any(|batch| batch.ahead.is_answer(place, ticket));
         let wants = |batch: &&mut Batch| is_waiting(batch) || batch.ahead.is_answer(place, ticket);
         match rows {
             Ok(rows) => {
-                self.held_facts_read(ticket, place, &rows);
+                // What was asked ahead may be from before a hold began.
+                if !is_ahead {
+                    self.held_facts_read(ticket, place, &rows);
+                }
                 let Some(batch) = self.intake.batches.iter_mut().find(wants) else { return };
                 let mut is_old = batch.ahead.take(place, ticket);
                 if is_waiting(batch) {
@@ -131,7 +135,7 @@ impl Engine {
                     if is_old {
                         return self.ask(Need::Facts(place));
                     }
-                    batch.waits_for = None;
+                    (batch.waits_for, batch.need_at) = (None, None);
                 }
                 if !is_old {
                     batch.facts.insert(place, rows);

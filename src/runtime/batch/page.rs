@@ -207,7 +207,8 @@ impl Scan<'_> {
 
 /// Those of a group that are as they were when their page was read: what their ids stand for, and in the state in which they were
 /// found. Whether a task is dead still is not asked where it is to be redriven: what was redriven stands under its id no more, and
-/// the owner of its queue decides. A letter of a task that went on, which a lost owner wrote, is asked in vain.
+/// the owner of its queue decides. A letter of a task that went on, which a lost owner wrote, is asked too: its owner answers that it
+/// is not dead, or runs it again if it was closed otherwise since.
 pub(super) async fn still_so<'a>(
     store: &Arc<dyn Store>,
     batch: &Batch,

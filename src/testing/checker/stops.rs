@@ -87,7 +87,7 @@ fn by_time(index: &Index<'_>, report: &mut Report) {
             let known = index.known(event);
             if known > before {
                 all_in_time = false;
-                if event.asks == Asks::Cancel {
+                if event.asks == Asks::Cancel && known < i64::MAX {
                     let next = lines.get(number + 2).map_or(i64::MAX, |(_, next)| next.earliest());
                     nothing_starts_after(index, report, key.1, calls, (event, known..next));
                 }
