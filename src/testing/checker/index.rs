@@ -104,20 +104,20 @@ impl<'a> Index<'a> {
         }
     }
 
-    /// From when the owner of its queue is to know of an event; at the end of time if that cannot be told.
-    pub(super) fn known(&self, event: &Asked) -> i64 {
+    /// From when the owner of its queue is to know of an event; `None` = never for sure.
+    pub(super) fn known(&self, event: &Asked) -> Option<i64> {
         let Slack { known_ms, known_near_ms, from_applied, .. } = *self.slack;
-        let from = if from_applied { event.acked.max(self.told_at(event)) } else { event.acked };
-        let near = from.saturating_add(known_near_ms);
+        let from = if from_applied { event.acked.max(self.told_at(event)?) } else { event.acked };
+        let near = from + known_near_ms;
         let is_near = |fault: &Fault| fault.from <= near && from <= fault.to + known_near_ms;
-        if self.history.faults.iter().any(is_near) { near } else { from.saturating_add(known_ms) }
+        Some(if self.history.faults.iter().any(is_near) { near } else { from + known_ms })
     }
 
     /// When an owner first said to have applied an event.
-    fn told_at(&self, event: &Asked) -> i64 {
-        let (Some(shard), Some(offset)) = (event.shard, event.offset) else { return i64::MAX };
-        let mut steps = self.told.get(&shard).into_iter().flatten();
-        steps.find(|(_, applied)| *applied >= offset).map_or(i64::MAX, |(at, _)| *at)
+    fn told_at(&self, event: &Asked) -> Option<i64> {
+        let (shard, offset) = (event.shard?, event.offset?);
+        let mut steps = self.told.get(&shard)?.iter();
+        steps.find(|(_, applied)| *applied >= offset).map(|(at, _)| *at)
     }
 
     /// Whether answers are known: then every decision is.

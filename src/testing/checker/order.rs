@@ -33,7 +33,7 @@ pub(super) fn in_order(index: &Index<'_>, report: &mut Report) {
             let overtaken = lasts.iter().find(|(last, other)| {
                 (other.due, other.arrival) < (place.due, place.arrival)
                     && last.arrived > call.arrived
-                    && other.known.is_some_and(|known| known.saturating_add(index.slack.clocks_ms) < decided)
+                    && other.known.is_some_and(|known| known + index.slack.clocks_ms < decided)
                     && other.ready + index.slack.clocks_ms <= decided
                     && !is_aside(index, calls, last, decided + index.slack.clocks_ms)
             });
@@ -91,7 +91,7 @@ fn placed(index: &Index<'_>, call: &Called) -> Option<Placed> {
         Asks::Redrive { .. } | Asks::Abort | Asks::Cancel | Asks::Nonsense => false,
     };
     let (arrival, line) = lines.iter().rev().find(sets).or(lines.first())?;
-    let known = Some(index.known(line));
+    let known = index.known(line);
     Some(Placed { due: call.due, arrival: *arrival as u64, known, ready: call.due.max(line.appended) })
 }
 

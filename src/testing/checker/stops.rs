@@ -85,16 +85,18 @@ fn by_time(index: &Index<'_>, report: &mut Report) {
         for (number, pair) in ready.windows(2).enumerate() {
             let (Some(before), event) = (pair[0], lines[number + 1].1) else { continue };
             let known = index.known(event);
-            if known > before {
+            let Some(in_time) = known.filter(|known| *known <= before) else {
                 all_in_time = false;
-                if event.asks == Asks::Cancel && known < i64::MAX {
+                if let Some(known) = known
+                    && event.asks == Asks::Cancel
+                {
                     let next = lines.get(number + 2).map_or(i64::MAX, |(_, next)| next.earliest());
                     nothing_starts_after(index, report, key.1, calls, (event, known..next));
                 }
                 continue;
-            }
+            };
             report.count(Rule::StoppedStaysStopped);
-            let since = if all_in_time { i64::MIN } else { known };
+            let since = if all_in_time { i64::MIN } else { in_time };
             let from = pair[1].unwrap_or(i64::MAX);
             let early = |call: &&&Called| {
                 call.id == key.1 && (since..from - index.slack.clocks_ms).contains(&call.arrived)
