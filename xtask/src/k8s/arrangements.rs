@@ -35,20 +35,35 @@ pub(super) struct Overlay {
     pub(super) dir: &'static str,
     /// Components that it has already, or that do not fit.
     without: &'static [&'static str],
+    /// Which sets of the others it is tried with.
+    tried: Tried,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tried {
+    /// With every set.
+    Whole,
+    /// It is another overlay but for names and addresses: bare, with each component by itself, and with all.
+    Like,
 }
 
 /// What components are put on.
 pub(super) const OVERLAYS: [Overlay; 6] = [
-    Overlay { dir: "base", without: &[] },
-    Overlay { dir: "overlays/dc-a", without: &[] },
-    Overlay { dir: "overlays/dc-b", without: &[] },
-    Overlay { dir: "overlays/dc-c", without: &[] },
+    Overlay { dir: "base", without: &[], tried: Tried::Whole },
+    Overlay { dir: "overlays/dc-a", without: &[], tried: Tried::Whole },
+    Overlay { dir: "overlays/dc-b", without: &[], tried: Tried::Like },
+    Overlay { dir: "overlays/dc-c", without: &[], tried: Tried::Like },
     // It has a Deployment for each zone: a ScaledObject scales one.
-    Overlay { dir: "overlays/three-zones", without: &["tls-kafka", "sasl", "cassandra-password", "keda"] },
+    Overlay {
+        dir: "overlays/three-zones",
+        without: &["tls-kafka", "sasl", "cassandra-password", "keda"],
+        tried: Tried::Whole,
+    },
     // It has no servers, and one instance.
     Overlay {
         dir: EMBEDDED,
         without: &["tls-kafka", "sasl", "tls-cassandra", "cassandra-password", "keda", "static-membership"],
+        tried: Tried::Whole,
     },
 ];
 
@@ -74,8 +89,8 @@ impl fmt::Display for Arrangement {
 /// All arrangements of an overlay.
 pub(super) fn of(overlay: &Overlay) -> Vec<Arrangement> {
     let short = overlay.dir.trim_start_matches("overlays/");
-    let sets = sets(overlay.without);
-    sets.into_iter()
+    sets(overlay)
+        .into_iter()
         .enumerate()
         .map(|(n, components)| Arrangement {
             overlay: overlay.dir,
@@ -85,8 +100,9 @@ pub(super) fn of(overlay: &Overlay) -> Vec<Arrangement> {
         .collect()
 }
 
-/// All sets of components, each with what it builds on; and those apart, on the smallest and the largest.
-fn sets(without: &[&str]) -> Vec<Vec<&'static str>> {
+/// The sets of components of an overlay, each with what it builds on; and those apart, on the smallest and the largest.
+fn sets(overlay: &Overlay) -> Vec<Vec<&'static str>> {
+    let without = overlay.without;
     let mut sets: Vec<Vec<&'static str>> = vec![Vec::new()];
     for (component, needs) in COMPONENTS.into_iter().filter(|(component, _)| !without.contains(component)) {
         let fits = |set: &&Vec<&'static str>| needs.is_none_or(|needed| set.contains(&needed));
@@ -95,11 +111,20 @@ fn sets(without: &[&str]) -> Vec<Vec<&'static str>> {
         sets.extend(with);
     }
     let largest = sets.iter().max_by_key(|set| set.len()).cloned().unwrap_or_default();
+    if overlay.tried == Tried::Like {
+        sets.retain(|set| *set == largest || by_itself(set));
+    }
     for component in APART {
         sets.push(vec![component]);
         sets.push(largest.iter().copied().chain([component]).collect());
     }
     sets
+}
+
+/// Whether a set is at most one component, with what that builds on.
+fn by_itself(set: &[&str]) -> bool {
+    let builds_on = |component: &str| COMPONENTS.iter().find(|(name, _)| *name == component)?.1;
+    set.iter().skip(1).zip(set).all(|(component, before)| builds_on(component) == Some(before))
 }
 
 /// Folders that this check does not know, or that are gone.
@@ -187,11 +212,23 @@ mod tests {
 
     #[test]
     fn sets_have_what_they_build_on_in_order() {
-        let sets = sets(&[]);
+        let sets = sets(&OVERLAYS[0]);
         assert_eq!(sets.len(), 3 * 2 * 2 * 3 * 2 + 2);
         assert!(sets.iter().all(|set| !set.contains(&"sasl") || set.contains(&"tls-kafka")));
         assert_eq!(sets.iter().max_by_key(|set| set.len()).unwrap().len(), COMPONENTS.len() + APART.len());
-        assert_eq!(super::sets(&["tls-kafka", "sasl", "cassandra-password", "keda"]).len(), 8 + 2);
+        let without = &["tls-kafka", "sasl", "cassandra-password", "keda"];
+        let fewer = Overlay { dir: "base", without, tried: Tried::Whole };
+        assert_eq!(super::sets(&fewer).len(), 8 + 2);
+    }
+
+    #[test]
+    fn an_overlay_like_another_is_tried_bare_with_each_component_and_with_all() {
+        let sets = sets(&Overlay { dir: "base", without: &[], tried: Tried::Like });
+        assert!(sets.contains(&Vec::new()) && sets.contains(&vec!["tls-kafka", "sasl"]));
+        assert!(sets.contains(&vec!["prometheus", "keda"]));
+        assert!(sets.contains(&COMPONENTS.map(|(name, _)| name).to_vec()));
+        assert!(!sets.contains(&vec!["tls-kafka", "tls-cassandra"]));
+        assert_eq!(sets.len(), 1 + COMPONENTS.len() + 1 + 2);
     }
 
     #[test]

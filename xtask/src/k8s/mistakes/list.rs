@@ -31,10 +31,11 @@ pub(in crate::k8s) fn embedded() -> Vec<Mistake> {
             "http.access is not set",
         ),
         file(
-            "a topic where there is no Kafka",
-            "[[handler]]\nname = \"a\"\nkind = \"topic\"\ntopic = \"a\"\n",
-            "handler.kind of a is \"topic\"",
+            "a handler on its own events",
+            "[[handler]]\nname = \"a\"\nkind = \"topic\"\ntopic = \"dueline.events\"\n",
+            "one of Dueline's own topics",
         ),
+        file("a server, embedded", "[kafka]\nbrokers = \"k:9092\"\n", "cassandra.nodes is not set"),
         file(
             "a token that is not mounted, embedded",
             "[[http.token]]\nname = \"a\"\nrole = \"admin\"\ntoken_file = \"/nowhere/a\"\n",
