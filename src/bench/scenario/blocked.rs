@@ -3,6 +3,7 @@
 use crate::model::{Change, Gate, QueueName, Target, Wall};
 use crate::runtime::gates::Author;
 
+use super::super::measure::settled_rss_mb;
 use super::super::report::Report;
 use super::super::rig::Bench;
 use super::super::seen::wall_ms;
@@ -20,7 +21,8 @@ pub(super) async fn blocked(bench: &Bench<'_>) -> anyhow::Result<Report> {
     let stored = behind.end;
     bench.send(behind.map(|task| plan.message_of(plan.queues, task, wall_ms()))).await?;
     bench.until_stored(stored).await?;
-    bench.pause().await;
+    // Beside tasks that wait, not beside what the store still has to do for their intake.
+    settled_rss_mb(bench.plan.rest).await;
     let after = steady::steady(bench).await?;
     let called = bench.seen.calls();
     anyhow::ensure!(
