@@ -78,7 +78,7 @@ pub(super) struct Redrive {
     #[arg(long, requires = "id")]
     payload: Option<String>,
     /// When, from now: of one task.
-    #[arg(long, requires = "id")]
+    #[arg(long, requires = "id", allow_hyphen_values = true)]
     delay: Option<String>,
     #[command(flatten)]
     how: How,

@@ -59,7 +59,7 @@ pub(super) struct Set {
     #[arg(long, conflicts_with = "duration")]
     until: Option<String>,
     /// For so long from now.
-    #[arg(long = "for", value_name = "DURATION")]
+    #[arg(long = "for", value_name = "DURATION", allow_hyphen_values = true)]
     duration: Option<String>,
     /// Close the tasks that come to it as dropped, instead of letting them wait.
     #[arg(long)]

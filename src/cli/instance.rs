@@ -51,7 +51,13 @@ pub(super) struct Drain {
     #[arg(long)]
     no_wait: bool,
     /// Wait at most so long.
-    #[arg(long, value_name = "DURATION", default_value = "2m", conflicts_with = "no_wait")]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        allow_hyphen_values = true,
+        default_value = "2m",
+        conflicts_with = "no_wait"
+    )]
     timeout: String,
 }
 

@@ -66,7 +66,7 @@ pub(super) struct Reschedule {
     #[arg(long, value_name = "TIME")]
     due_at: Option<String>,
     /// The new due time, from now: 10s, 1h30m, PT10M.
-    #[arg(long, value_name = "DURATION")]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     delay: Option<String>,
     /// Why.
     #[arg(long)]

@@ -26,6 +26,7 @@ use super::fold::Counts;
 use super::hold::Hold;
 use super::input::{CallEnd, Failure};
 use super::lane::Lane;
+use super::map::{self, Map};
 use super::queue::Queue;
 use super::window::Status;
 use super::writes::Purpose;
@@ -77,7 +78,7 @@ impl Attempt {
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
     pub(super) last_seq: u64,
-    pub(super) open: BTreeMap<u64, Attempt>,
+    pub(super) open: Map<u64, Attempt>,
     pub(super) deadlines: BTreeSet<(Boot, u64)>,
     pub(super) holds: BTreeMap<Place, Hold>,
     /// Deaths that are not on record yet.
@@ -118,7 +119,10 @@ impl Attempts {
     }
 
     pub(super) fn running(&self) -> Vec<u64> {
-        self.open.iter().filter(|(_, a)| a.phase == Phase::Calling).map(|(seq, _)| *seq).collect()
+        let calling = self.open.iter().filter(|(_, attempt)| attempt.phase == Phase::Calling);
+        let mut running: Vec<u64> = calling.map(|(seq, _)| *seq).collect();
+        running.sort_unstable();
+        running
     }
 
     /// Whether a call is at work.
@@ -243,7 +247,7 @@ impl Engine {
         self.lines.unused(&lane);
         self.set_status(place, Status::Queued);
         if let Some(queue) = self.queues.by_name.get_mut(&name) {
-            queue.busy.remove(&place);
+            queue.busy.remove(place);
         }
         self.pump(&name);
     }
@@ -408,7 +412,7 @@ impl Engine {
             && !attempt.leftover
         {
             queue.remove(attempt.due_at, attempt.place);
-            queue.busy.remove(&attempt.place);
+            queue.busy.remove(attempt.place);
             let name = attempt.key.queue.clone();
             self.pump(&name);
         }
@@ -425,11 +429,8 @@ impl Engine {
         }
         if let Some(called_at) = called_at {
             let run_ms = now.boot.ms_since(called_at);
-            self.observe(Observation::AttemptEnded {
-                handler: handler.clone(),
-                outcome: end.outcome,
-                run_ms,
-            });
+            let (key, handler, outcome) = (key.clone(), handler.clone(), end.outcome);
+            self.observe(Observation::AttemptEnded { key, handler, outcome, run_ms });
         }
         let Some(reason) = ended.closed else {
             return self.push_fact(place, Fact::Ended(ended), Purpose::Ended(seq));
@@ -441,7 +442,7 @@ impl Engine {
     }
 
     pub(super) fn end_written(&mut self, seq: u64) {
-        let Some(attempt) = self.attempts.open.remove(&seq) else { return };
+        let Some(attempt) = map::take(&mut self.attempts.open, &seq) else { return };
         let Some(ended) = attempt.ended.filter(|_| !attempt.leftover) else { return };
         let place = attempt.place;
         let Some(task) = self.window.get_mut(place) else { return };
@@ -464,7 +465,7 @@ impl Engine {
 
     /// Its start was not sent while the lease held: as if it had never been decided.
     pub(super) fn not_started(&mut self, seq: u64) {
-        let Some(attempt) = self.attempts.open.remove(&seq) else { return };
+        let Some(attempt) = map::take(&mut self.attempts.open, &seq) else { return };
         let place = attempt.place;
         self.intake.on_record(place);
         self.outbox.take_back(&Fact::Started(attempt.started.clone()));
@@ -486,7 +487,7 @@ impl Engine {
         };
         let is_parked = self.park(place);
         if let Some(queue) = self.queues.by_name.get_mut(&name) {
-            queue.busy.remove(&place);
+            queue.busy.remove(place);
             if is_parked {
                 queue.remove(due_at, place);
             }

@@ -49,7 +49,7 @@ impl Engine {
     pub(super) fn push_fact(&mut self, place: Place, fact: Fact, purpose: Purpose) {
         self.will_be_told(&fact);
         let row = FactRow { shard: self.options.shard, place, fact };
-        self.writes.push_all(vec![Row::Fact(row)], purpose);
+        self.writes.push(Row::Fact(row), purpose);
     }
 
     /// Puts the last fact about a task that dies on record, behind its dead letter, and behind the stop of its queue.
@@ -80,13 +80,13 @@ impl Engine {
     fn push_letter(&mut self, seq: u64) {
         let Some(dying) = self.attempts.dying.get(&seq) else { return };
         let letter = Row::DeadLetter(dying.letter.clone());
-        self.writes.push_all(vec![letter], Purpose::Letter(seq));
+        self.writes.push(letter, Purpose::Letter(seq));
     }
 
     /// The letter is on record: now the end of the task.
     pub(super) fn letter_written(&mut self, seq: u64) {
         if let Some(dying) = self.attempts.dying.remove(&seq) {
-            self.writes.push_all(vec![dying.end], dying.purpose);
+            self.writes.push(dying.end, dying.purpose);
         }
     }
 

@@ -62,6 +62,8 @@ pub enum Observation {
     },
     /// An attempt ended, after `run_ms`.
     AttemptEnded {
+        /// Its task.
+        key: TaskKey,
         /// The handler.
         handler: HandlerName,
         /// How.

@@ -60,7 +60,7 @@ impl Engine {
         self.parked.forget(place);
         if let Some(queue) = self.queues.by_name.get_mut(&task.key.queue) {
             queue.remove(task.due_at, place);
-            queue.busy.remove(&place);
+            queue.busy.remove(place);
         }
         self.gone(place, &task);
         self.pump(&task.key.queue);

@@ -80,7 +80,7 @@ impl Engine {
 
     /// What closes the way of the task at `place`.
     pub(super) fn bar_of(&self, place: Place) -> Option<&Bar> {
-        if planted!(GateIgnored) {
+        if self.closed.is_empty() || planted!(GateIgnored) {
             return None;
         }
         let task = self.window.get(place)?;

@@ -7,18 +7,19 @@ use crate::model::{Place, QueueName, limits};
 
 use super::Engine;
 use super::lane::Lane;
+use super::map;
 use super::window::Task;
 
 impl Engine {
     /// Brings a queue up to date after any change to it: finds its head and lines it up, or notes when to look again.
     pub(super) fn pump(&mut self, name: &QueueName) {
         self.note_hunger(name);
-        let Some(queue) = self.queues.by_name.get(name) else { return };
+        let Some((index, _, queue)) = self.queues.by_name.get_full(name) else { return };
         if queue.is_empty() {
-            self.unline(name);
-            self.queues.set_backoff(name, None);
-            self.queues.set_at_gate(name, false);
-            self.queues.by_name.remove(name);
+            self.unline_at(index);
+            self.queues.set_backoff(index, None);
+            self.queues.set_at_gate(index, false);
+            map::take(&mut self.queues.by_name, name);
             return;
         }
         let barrier = self.late.barrier(name);
@@ -29,46 +30,49 @@ impl Engine {
         if head.is_some() && queue.candidate == head {
             return;
         }
-        self.unline(name);
-        self.queues.set_at_gate(name, false);
-        let Some(place) = head else {
-            self.queues.set_backoff(name, None);
-            return;
-        };
-        self.line_up(name, place);
+        self.unline_at(index);
+        self.queues.set_at_gate(index, false);
+        match head {
+            Some(place) => self.line_up(index, place),
+            None => self.queues.set_backoff(index, None),
+        }
     }
 
-    fn line_up(&mut self, name: &QueueName, place: Place) {
+    /// Puts the head of a queue in line, if nothing holds it up.
+    fn line_up(&mut self, index: usize, place: Place) {
         let Some(task) = self.window.get(place) else { return };
         if self.intake.is_frozen(place) || !self.window.covers(place) {
-            self.queues.set_backoff(name, None);
+            self.queues.set_backoff(index, None);
             return;
         }
         let next_try = if planted!(NextTryNotWaitedFor) { place.ready_at } else { task.counts.not_before };
         let at = next_try.max(place.ready_at);
         if at > self.now.wall {
-            self.queues.set_backoff(name, Some(at));
+            self.queues.set_backoff(index, Some(at));
             return;
         }
-        self.queues.set_backoff(name, None);
+        self.queues.set_backoff(index, None);
         if self.is_paused(place) {
-            self.queues.set_at_gate(name, true);
+            self.queues.set_at_gate(index, true);
             return;
         }
         let is_late = self.now.wall.0 - at.0 > limits::LATE_IN_LINE_MS;
-        if let Some(task) = self.window.get_mut(place) {
-            task.is_late = is_late;
-        }
-        let Some(lane) = self.window.get(place).map(|task| self.lane_of(task)) else { return };
+        let Some(task) = self.window.get_mut(place) else { return };
+        task.is_late = is_late;
+        let lane = self.lines.lane(self.options.lane(&task.content, is_late));
         self.lines.join(&lane, place);
-        if let Some(queue) = self.queues.by_name.get_mut(name) {
-            queue.candidate = Some(place);
+        self.queues.by_name[index].candidate = Some(place);
+    }
+
+    /// Takes the head of a queue out of its line.
+    pub(super) fn unline(&mut self, name: &QueueName) {
+        if let Some(index) = self.queues.by_name.get_index_of(name) {
+            self.unline_at(index);
         }
     }
 
-    pub(super) fn unline(&mut self, name: &QueueName) {
-        let Some(queue) = self.queues.by_name.get_mut(name) else { return };
-        let Some(place) = queue.candidate.take() else { return };
+    fn unline_at(&mut self, index: usize) {
+        let Some(place) = self.queues.by_name[index].candidate.take() else { return };
         if let Some(lane) = self.window.get(place).map(|task| self.lane_of(task)) {
             self.lines.leave(&lane, place);
         }

@@ -10,6 +10,7 @@ use crate::model::{CloseReason, FactRow, HandlerName, OnDead, OpenAttempts, Plac
 use super::Engine;
 use super::effect::Effect;
 use super::fold::Counts;
+use super::map;
 use super::window::Status;
 
 /// Time past a lost owner's deadline before its attempt counts as interrupted, in milliseconds.
@@ -59,7 +60,7 @@ impl Hold {
 impl Engine {
     /// A call of our own was broken off: its handler may still be at work, so the queue waits for its deadline.
     pub(super) fn hold_own(&mut self, seq: u64) {
-        let Some(attempt) = self.attempts.open.remove(&seq) else { return };
+        let Some(attempt) = map::take(&mut self.attempts.open, &seq) else { return };
         self.attempts.deadlines.remove(&(attempt.deadline, seq));
         self.free_slot(attempt.lane.clone());
         if attempt.leftover {

@@ -384,7 +384,7 @@ impl Engine {
         }
         late.ends = 0;
         let (seq, row) = self.list(name);
-        self.writes.push_all(vec![row], Purpose::Listed(seq));
+        self.writes.push(row, Purpose::Listed(seq));
         if least.is_none() {
             self.late.queues.remove(name);
         }

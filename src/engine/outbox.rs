@@ -17,7 +17,7 @@
 //! Until the shard runs, and has read again what may be missing, everything is gathered and then sorted, so that what an owner before left comes first. What waits
 //! has a bound of memory: at half of it no schedule events are taken in, at all of it no task starts.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque, btree_map};
 use std::sync::Arc;
 
 use crate::model::{Boot, Cause, Epoch, Fact, Payload, Place, QueueName, TaskEvent, Told, Wall, limits};
@@ -26,6 +26,7 @@ mod tell;
 
 use super::effect::{Effect, Observation};
 use super::input::Failure;
+use super::map::{self, Map};
 use super::window::{Task, Written};
 use super::{Engine, Stage};
 
@@ -95,7 +96,7 @@ pub(super) struct Outbox {
     /// Facts of this owner that are being written (`None`) or on record with so many events waiting.
     open: BTreeMap<FactId, Option<u32>>,
     /// Events of facts that wait, by task.
-    of_place: BTreeMap<Place, u32>,
+    of_place: Map<Place, u32>,
     gone: BTreeMap<Place, Gone>,
     /// Decisions below this offset are published.
     decided_to: u64,
@@ -358,10 +359,14 @@ impl Engine {
                 }
                 return outbox.settle_decisions();
             }
-            Of::Own(id) => match outbox.open.get_mut(&id) {
-                Some(Some(left)) if *left > 1 => *left -= 1,
-                _ => drop(outbox.open.remove(&id)),
-            },
+            Of::Own(id) => {
+                if let btree_map::Entry::Occupied(mut open) = outbox.open.entry(id) {
+                    match open.get_mut() {
+                        Some(left) if *left > 1 => *left -= 1,
+                        _ => drop(open.remove()),
+                    }
+                }
+            }
             Of::Before => outbox.before_waiting -= 1,
         }
         if let Some(count) = outbox.of_place.get_mut(&event.place) {
@@ -370,7 +375,7 @@ impl Engine {
                 return;
             }
         }
-        outbox.of_place.remove(&event.place);
+        map::take(&mut outbox.of_place, &event.place);
         if let Some(gone) = outbox.gone.remove(&event.place) {
             self.went(event.place, &gone, true);
         }

@@ -5,7 +5,9 @@
 //! their lane by (ready time, version); between lanes the pool of slots decides.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
+
+use smallvec::SmallVec;
 
 use crate::model::{Boot, Place, QueueName, Standing, Version, Wall};
 
@@ -17,13 +19,45 @@ use super::map::Map;
 pub(super) struct Queue {
     ready: BTreeSet<(Wall, Version, Wall)>,
     /// Tasks with an attempt open or being written: the queue waits for them.
-    pub(super) busy: BTreeSet<Place>,
+    pub(super) busy: Busy,
     /// The head, while it waits for a slot.
     pub(super) candidate: Option<Place>,
     /// When the head is tried again.
     pub(super) backoff: Option<Wall>,
     /// The head waits at a gate.
     at_gate: bool,
+}
+
+/// Tasks of a queue that are under way: hardly ever more than one.
+#[derive(Debug, Default)]
+pub(super) struct Busy(SmallVec<[Place; 1]>);
+
+impl Busy {
+    pub(super) fn insert(&mut self, place: Place) {
+        if !self.0.contains(&place) {
+            self.0.push(place);
+        }
+    }
+
+    pub(super) fn remove(&mut self, place: Place) {
+        self.0.retain(|other| *other != place);
+    }
+
+    pub(super) fn first(&self) -> Option<Place> {
+        self.0.iter().min().copied()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Place> {
+        self.0.iter()
+    }
 }
 
 impl Queue {
@@ -264,14 +298,15 @@ impl Line {
 /// All queues of a shard, and the times at which a blocked head is tried again.
 #[derive(Debug, Default)]
 pub(super) struct Queues {
-    pub(super) by_name: BTreeMap<QueueName, Queue>,
+    pub(super) by_name: Map<QueueName, Queue>,
     backoffs: BTreeSet<(Wall, QueueName)>,
     at_gates: usize,
 }
 
 impl Queues {
-    pub(super) fn set_backoff(&mut self, name: &QueueName, at: Option<Wall>) {
-        let Some(queue) = self.by_name.get_mut(name) else { return };
+    /// Notes when the head of a queue is tried again. An index is that of the queue until the next one is removed.
+    pub(super) fn set_backoff(&mut self, index: usize, at: Option<Wall>) {
+        let (name, queue) = self.by_name.get_index_mut(index).expect("it is of a queue");
         if queue.backoff == at {
             return;
         }
@@ -285,8 +320,8 @@ impl Queues {
     }
 
     /// Notes whether the head of a queue waits at a gate.
-    pub(super) fn set_at_gate(&mut self, name: &QueueName, at_gate: bool) {
-        let Some(queue) = self.by_name.get_mut(name) else { return };
+    pub(super) fn set_at_gate(&mut self, index: usize, at_gate: bool) {
+        let queue = &mut self.by_name[index];
         if std::mem::replace(&mut queue.at_gate, at_gate) != at_gate {
             self.at_gates = if at_gate { self.at_gates + 1 } else { self.at_gates - 1 };
         }

@@ -303,11 +303,15 @@ impl Engine {
 
     /// Queues with ready tasks, or of them those that do not move, in name order after `after`, at most `max`.
     pub fn queues(&self, after: Option<&QueueName>, only_blocked: bool, max: usize) -> Vec<QueueView> {
-        use std::ops::Bound;
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let names = self.queues.by_name.range::<QueueName, _>((from, Bound::Unbounded));
-        let queues = names.filter_map(|(name, _)| self.queue(name));
-        queues.filter(|queue| !only_blocked || queue.blocked.is_some()).take(max).collect()
+        let is_blocked = |name: &QueueName| self.queue(name).is_some_and(|queue| queue.blocked.is_some());
+        let names = self.queues.by_name.keys().filter(|name| after.is_none_or(|after| *name > after));
+        let mut names: Vec<&QueueName> = names.filter(|name| !only_blocked || is_blocked(name)).collect();
+        if names.len() > max {
+            names.select_nth_unstable(max);
+            names.truncate(max);
+        }
+        names.sort_unstable();
+        names.into_iter().filter_map(|name| self.queue(name)).collect()
     }
 
     /// One queue, if it has ready tasks.
@@ -352,7 +356,7 @@ impl Engine {
     pub fn handler_queues(&self, handler: &HandlerName) -> HandlerQueues {
         let mut found = HandlerQueues::default();
         for queue in self.queues.by_name.values() {
-            let head = queue.busy.first().copied().or_else(|| queue.head());
+            let head = queue.busy.first().or_else(|| queue.head());
             let task = head.and_then(|place| self.window.get(place));
             if task.is_none_or(|task| task.content.handler != *handler) {
                 continue;
@@ -423,7 +427,7 @@ impl Engine {
     fn explain_queued(&self, place: Place, reasons: &mut Vec<Explanation>) {
         let Some(task) = self.window.get(place) else { return };
         let Some(queue) = self.queues.by_name.get(&task.key.queue) else { return };
-        let head = queue.busy.first().copied().or(queue.head());
+        let head = queue.busy.first().or(queue.head());
         if let Some((head, first)) =
             head.filter(|head| *head != place).and_then(|p| Some((p, self.window.get(p)?)))
         {

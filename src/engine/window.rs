@@ -21,6 +21,7 @@ use crate::model::{Fact, FactRow, MarkKind, Payload, Place, QueueName, TaskConte
 
 use super::fold::{Counts, Next};
 use super::load::LoadedTask;
+use super::map::{self, Map};
 
 /// Where a task in memory stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +96,9 @@ struct Reading {
 
 #[derive(Debug)]
 pub(super) struct Window {
-    tasks: BTreeMap<Place, Task>,
+    tasks: Map<Place, Task>,
+    /// The places of all of them.
+    order: BTreeSet<Place>,
     units: usize,
     budget: usize,
     cursor: Place,
@@ -109,7 +112,8 @@ pub(super) struct Window {
 impl Window {
     pub(super) fn new(cursor: Place, budget: usize) -> Window {
         Window {
-            tasks: BTreeMap::new(),
+            tasks: Map::default(),
+            order: BTreeSet::new(),
             units: 0,
             budget: budget.max(1),
             cursor,
@@ -135,8 +139,15 @@ impl Window {
         self.tasks.get_mut(&place)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&Place, &Task)> {
-        self.tasks.iter()
+    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = (&Place, &Task)> {
+        self.in_order(self.order.iter())
+    }
+
+    fn in_order<'a>(
+        &'a self,
+        places: impl DoubleEndedIterator<Item = &'a Place>,
+    ) -> impl DoubleEndedIterator<Item = (&'a Place, &'a Task)> {
+        places.map(|place| (place, &self.tasks[place]))
     }
 
     /// The handlers of tasks whose payload is being read: they hold a slot.
@@ -192,12 +203,13 @@ impl Window {
             Written::Asked(_) => !asked_is_enough,
             Written::Yes => false,
         };
-        self.tasks.iter().find(|(_, task)| bare(task)).map(|(place, _)| *place)
+        self.iter().find(|(_, task)| bare(task)).map(|(place, _)| *place)
     }
 
     /// The first `max` tasks ready up to `to` that have no pointer.
     pub(super) fn without_pointer(&self, to: Wall, max: usize) -> Vec<Place> {
-        let ready = self.tasks.range(..Place::start_of(to.plus_ms(1)).min(self.cursor));
+        let ready = self.order.range(..Place::start_of(to.plus_ms(1)).min(self.cursor));
+        let ready = self.in_order(ready);
         let bare = ready.filter(|(_, task)| task.pointer == Written::No);
         bare.map(|(place, _)| *place).take(max).collect()
     }
@@ -207,13 +219,20 @@ impl Window {
         self.units += task.units();
         let old = self.tasks.insert(place, task);
         assert!(old.is_none(), "a place holds one task");
+        self.order.insert(place);
         place < self.ready_to
+    }
+
+    fn take(&mut self, place: Place) -> Option<Task> {
+        let task = map::take(&mut self.tasks, &place)?;
+        self.order.remove(&place);
+        self.units -= task.units();
+        Some(task)
     }
 
     /// Takes a finished task out.
     pub(super) fn remove(&mut self, place: Place) -> Option<Task> {
-        let task = self.tasks.remove(&place)?;
-        self.units -= task.units();
+        let task = self.take(place)?;
         if let Some(reading) = &mut self.reading {
             reading.finished.insert(place);
         }
@@ -223,9 +242,7 @@ impl Window {
     /// Takes a task out that is known by its pointer from now on.
     pub(super) fn drop_task(&mut self, place: Place) -> Option<Task> {
         assert!(self.covers(place), "what the loader is still to bring is evicted");
-        let task = self.tasks.remove(&place)?;
-        self.units -= task.units();
-        Some(task)
+        self.take(place)
     }
 
     /// Notes a mark that became visible, for the page being read.
@@ -241,14 +258,14 @@ impl Window {
         if end <= self.ready_to {
             return Vec::new();
         }
-        let places = self.tasks.range(self.ready_to..end).map(|(place, _)| *place).collect();
+        let places = self.order.range(self.ready_to..end).copied().collect();
         self.ready_to = end;
         places
     }
 
     /// When the next task becomes ready.
     pub(super) fn next_ready(&self) -> Option<Wall> {
-        self.tasks.range(self.ready_to..).next().map(|(place, _)| place.ready_at)
+        self.order.range(self.ready_to..).next().map(|place| place.ready_at)
     }
 
     /// The idle task at the far end, while the budget is exceeded or it lies beyond the cursor. One that is under way
@@ -262,8 +279,10 @@ impl Window {
             |task: &Task| matches!(task.status, Status::Pending | Status::Queued) && task.mark.is_none();
         let may_go =
             |place: Place, task: &Task| idle(task) && (task.pointer == Written::No || !self.covers(place));
-        let place =
-            self.tasks.iter().rev().find(|(place, task)| may_go(**place, task)).map(|(place, _)| *place)?;
+        // Within the budget only what lies beyond the cursor may go.
+        let from = if self.units > self.budget { Place::start_of(Wall::MIN) } else { self.cursor };
+        let mut places = self.in_order(self.order.range(from..)).rev();
+        let place = places.find(|(place, task)| may_go(**place, task)).map(|(place, _)| *place)?;
         let left = self.units - self.tasks.get(&place).map_or(0, Task::units);
         let exceeds = self.units > self.budget && left >= self.full_at();
         (exceeds || !self.covers(place)).then_some(place)
@@ -271,16 +290,15 @@ impl Window {
 
     /// Evicts a task: the caller takes it out of its queue, and the loader brings it again.
     pub(super) fn evict(&mut self, place: Place) -> Option<Task> {
-        let task = self.tasks.remove(&place)?;
-        self.units -= task.units();
+        let task = self.take(place)?;
         self.cursor = self.cursor.min(place);
         Some(task)
     }
 
     /// The queues of tasks from `from` up to the cursor.
     pub(super) fn queues_from(&self, from: Place) -> Vec<QueueName> {
-        let tasks = self.tasks.range(from.min(self.cursor)..self.cursor);
-        tasks.map(|(_, task)| task.key.queue.clone()).collect()
+        let places = self.order.range(from.min(self.cursor)..self.cursor);
+        self.in_order(places).map(|(_, task)| task.key.queue.clone()).collect()
     }
 
     /// The next range to read, if there is room and the horizon lies ahead of the cursor.

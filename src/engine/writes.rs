@@ -63,8 +63,9 @@ impl Request {
 /// Rows waiting and requests under way.
 #[derive(Debug, Default)]
 pub(super) struct Writes {
-    /// Rows of one purpose travel in one request.
-    waiting: VecDeque<(Vec<Row>, Purpose)>,
+    /// Rows that wait, and what they are for: so many each, which travel in one request.
+    waiting: VecDeque<Row>,
+    purposes: VecDeque<(usize, Purpose)>,
     requests: BTreeMap<u64, Request>,
     /// Requests in a row that the store did not answer.
     unanswered: u32,
@@ -76,9 +77,17 @@ const RESEND_FIRST_MS: u64 = 100;
 const RESEND_MS_MAX: u64 = 5_000;
 
 impl Writes {
+    /// A row that means something by itself.
+    pub(super) fn push(&mut self, row: Row, purpose: Purpose) {
+        self.waiting.push_back(row);
+        self.purposes.push_back((1, purpose));
+    }
+
     /// Rows that mean something only when all of them are stored.
     pub(super) fn push_all(&mut self, rows: Vec<Row>, purpose: Purpose) {
-        self.waiting.push_back((rows, purpose));
+        debug_assert!(!rows.is_empty(), "nobody would answer for {purpose:?}");
+        self.purposes.push_back((rows.len(), purpose));
+        self.waiting.extend(rows);
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -97,10 +106,19 @@ impl Writes {
     /// Takes back the starts that were not sent yet.
     fn take_back_starts(&mut self) -> Vec<u64> {
         let mut starts = Vec::new();
-        self.waiting.retain(|(_, purpose)| {
-            let start = if let Purpose::Started(seq) = purpose { Some(*seq) } else { None };
-            starts.extend(start);
-            start.is_none()
+        if !self.purposes.iter().any(|(_, purpose)| matches!(purpose, Purpose::Started(_))) {
+            return starts;
+        }
+        let mut rows = std::mem::take(&mut self.waiting).into_iter();
+        self.purposes.retain(|(count, purpose)| {
+            let of_it = rows.by_ref().take(*count);
+            if let Purpose::Started(seq) = purpose {
+                of_it.for_each(drop);
+                starts.push(*seq);
+                return false;
+            }
+            self.waiting.extend(of_it);
+            true
         });
         starts
     }
@@ -149,7 +167,7 @@ impl Writes {
         self.requests.values().filter(|request| !request.is_batch()).count()
     }
 
-    fn next_group(&mut self, leased: bool) -> Option<(Vec<Row>, Vec<Purpose>)> {
+    fn next_group(&mut self, leased: bool) -> Option<(Arc<[Row]>, Vec<Purpose>)> {
         let tells = |request: &Request| request.may_go(leased) || request.is_under_way();
         if self.is_silent() && self.requests.values().any(tells) {
             return None;
@@ -157,15 +175,20 @@ impl Writes {
         if self.waiting.is_empty() || self.facts_under_way() >= limits::WRITES_IN_FLIGHT_MAX {
             return None;
         }
-        let (mut rows, mut purposes) = (Vec::new(), Vec::new());
-        while let Some((next, _)) = self.waiting.front()
-            && (rows.is_empty() || rows.len() + next.len() <= limits::WRITE_ROWS_MAX)
+        let (mut rows, mut purposes) =
+            (0, Vec::with_capacity(self.purposes.len().min(limits::WRITE_ROWS_MAX)));
+        while let Some((count, purpose)) = self.purposes.front().copied()
+            && (rows == 0 || rows + count <= limits::WRITE_ROWS_MAX)
         {
-            let Some((next, purpose)) = self.waiting.pop_front() else { break };
-            rows.extend(next);
+            self.purposes.pop_front();
+            rows += count;
             purposes.push(purpose);
         }
-        Some((rows, purposes))
+        let rows: Vec<Row> = self.waiting.drain(..rows).collect();
+        if self.waiting.is_empty() {
+            self.waiting.shrink_to(limits::WRITE_ROWS_MAX);
+        }
+        Some((rows.into(), purposes))
     }
 }
 
@@ -197,11 +220,10 @@ impl Engine {
 
     /// Sends the rows of an intake batch.
     pub(super) fn write_batch(&mut self, batch: u64, rows: Vec<Row>) {
-        self.send_rows(rows, vec![Purpose::Batch(batch)]);
+        self.send_rows(rows.into(), vec![Purpose::Batch(batch)]);
     }
 
-    fn send_rows(&mut self, rows: Vec<Row>, purposes: Vec<Purpose>) {
-        let rows: Arc<[Row]> = rows.into();
+    fn send_rows(&mut self, rows: Arc<[Row]>, purposes: Vec<Purpose>) {
         let ticket = self.ticket();
         self.effects.push_back(Effect::Write(ticket, rows.clone()));
         self.writes

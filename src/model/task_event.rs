@@ -107,23 +107,31 @@ impl TaskEventKind {
 
     /// What an owner's fact makes of a task, in order. `mark`: what became of it besides; a cancel that came too late to stop an
     /// attempt stops what would have followed.
-    pub fn of_fact(fact: &Fact, content: &TaskContent, mark: Option<MarkKind>) -> Vec<TaskEventKind> {
+    pub fn of_fact(
+        fact: &Fact,
+        content: &TaskContent,
+        mark: Option<MarkKind>,
+    ) -> impl Iterator<Item = TaskEventKind> {
         use TaskEventKind::*;
         let cancelled = (mark == Some(MarkKind::Cancelled)).then_some(Cancelled);
-        match fact {
-            Fact::Task { .. } | Fact::Superseded { .. } => Vec::new(),
-            Fact::Started(_) => vec![Started],
-            Fact::Ended(Ended { outcome: Outcome::Succeeded, .. }) => vec![Succeeded],
-            Fact::Ended(Ended { closed: Some(_), .. }) => vec![Dead],
-            Fact::Ended(ended) => [of_failure(ended, content)].into_iter().chain(cancelled).collect(),
-            Fact::Closed { .. } if mark.is_some() => cancelled.into_iter().collect(),
-            Fact::Closed { reason, .. } => vec![match reason {
-                CloseReason::Exhausted | CloseReason::Fatal | CloseReason::Interrupted => Dead,
-                CloseReason::Expired => Expired,
-                CloseReason::Skipped => Skipped,
-                CloseReason::Dropped => Dropped,
-            }],
-        }
+        let (first, second) = match fact {
+            Fact::Task { .. } | Fact::Superseded { .. } => (None, None),
+            Fact::Started(_) => (Some(Started), None),
+            Fact::Ended(Ended { outcome: Outcome::Succeeded, .. }) => (Some(Succeeded), None),
+            Fact::Ended(Ended { closed: Some(_), .. }) => (Some(Dead), None),
+            Fact::Ended(ended) => (Some(of_failure(ended, content)), cancelled),
+            Fact::Closed { .. } if mark.is_some() => (cancelled, None),
+            Fact::Closed { reason, .. } => {
+                let kind = match reason {
+                    CloseReason::Exhausted | CloseReason::Fatal | CloseReason::Interrupted => Dead,
+                    CloseReason::Expired => Expired,
+                    CloseReason::Skipped => Skipped,
+                    CloseReason::Dropped => Dropped,
+                };
+                (Some(kind), None)
+            }
+        };
+        [first, second].into_iter().flatten()
     }
 }
 

@@ -22,11 +22,12 @@ impl Shared {
         let metrics = &self.metrics;
         let shard = shard.0;
         match observation {
-            Observation::AttemptEnded { handler, outcome, run_ms } => {
+            Observation::AttemptEnded { key, handler, outcome, run_ms } => {
                 metrics.attempt_ended(handler, *outcome, *run_ms as f64 / 1e3);
                 let has_failed = matches!(outcome, Outcome::Retryable | Outcome::TimedOut | Outcome::Fatal);
                 if has_failed && let Some(times) = self.told("attempt failed") {
-                    tracing::warn!(%handler, outcome = outcome.word(), times, "attempt failed: task show has the error");
+                    let outcome = outcome.word();
+                    tracing::warn!(queue = %key.queue, id = %key.id, %handler, outcome, times, "attempt failed: task show has the error");
                 }
             }
             Observation::Closed { reason, key, handler } => {

@@ -172,7 +172,7 @@ fn what_does_not_fit_a_scenario_is_refused_by_name() {
         let ran = bench(dir.path(), args);
         assert!(ran.code == 2 && ran.err.contains(told) && ran.out.is_empty(), "{args}: {ran:?}");
     }
-    let late = bench(dir.path(), "herd --tasks 10000 --shards 4 --lead 1 --queues 1000000 --payload 65536");
+    let late = bench(dir.path(), "herd --tasks 3000 --shards 4 --lead 1 --queues 1000000 --payload 65536");
     assert!(late.code == 1 && late.err.contains("--lead more than 1 seconds"), "{late:?}");
 }
 

@@ -46,8 +46,10 @@ async fn exit_codes_tell_what_happened() {
         assert_eq!(ran.code, code, "{args:?}: {ran:?}");
         assert!(code == 0 || (ran.out.is_empty() && ran.err.contains("error")), "{args:?}: {ran:?}");
     }
-    let told: [(&[&str], &[&str]); 6] = [
+    let told: [(&[&str], &[&str]); 8] = [
         (&no_time, &["--due-at is"]),
+        (&[&schedule[..], &["bad", "--delay", "-5s"]].concat(), &["--delay is negative"]),
+        (&["task", "reschedule", "x", "far", "--delay", "-5s"], &["--delay is negative"]),
         (&[&schedule[..], &["bad", "--retry", "3"]].concat(), &["--retry", r#"{"max_attempts":3"#]),
         (&["task", "reschedule", "x", "far"], &["--due-at <TIME>|--delay <DURATION>"]),
         (&["task", "reschedule", "x", "nobody", "--delay", "1h"], &["No task nobody of queue x is known."]),

@@ -30,7 +30,7 @@ pub(in crate::cli) struct Args {
     #[arg(long)]
     handler: String,
     /// When it is due, from now: 10s, 1h30m, PT10M.
-    #[arg(long, value_name = "DURATION", conflicts_with = "due_at")]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, conflicts_with = "due_at")]
     delay: Option<String>,
     /// When it is due: 2026-11-21T10:00:00Z. Default: now.
     #[arg(long, value_name = "TIME")]
@@ -48,7 +48,7 @@ pub(in crate::cli) struct Args {
     #[arg(long)]
     collection: Option<String>,
     /// Time for one attempt. Default: the handler's.
-    #[arg(long, value_name = "DURATION")]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     timeout: Option<String>,
     /// Not started after this time.
     #[arg(long, value_name = "TIME")]
@@ -57,7 +57,7 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_enum)]
     misfire: Option<MisfireWord>,
     /// How late is late. Default: 0s.
-    #[arg(long, value_name = "DURATION")]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     misfire_grace: Option<String>,
     /// What this does to an unfinished task of the id with other content. Default: replace.
     #[arg(long, value_enum)]

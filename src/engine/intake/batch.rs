@@ -11,6 +11,7 @@ use crate::model::{
 use super::super::decide::Plan;
 use super::super::effect::{Effect, KeyLookup};
 use super::super::input::Incoming;
+use super::super::map::Map;
 use super::ahead::Ahead;
 use super::item::{Ground, Item, ShownTask};
 use super::{Need, rows};
@@ -29,7 +30,7 @@ pub(super) struct Batch {
     /// The version of the last item.
     last: Version,
     /// Ids with events under way here, and how many.
-    keys: BTreeMap<TaskKey, usize>,
+    keys: Map<TaskKey, usize>,
     /// Indices of items to be decided: in the first round the first event of each id, and what is no event, in the
     /// second the next of those that have two, and so on. The round under way is the first here.
     rounds: VecDeque<VecDeque<usize>>,
@@ -37,7 +38,7 @@ pub(super) struct Batch {
     on_record: bool,
     pub(super) lookup: LookupState,
     lookups: Vec<KeyLookup>,
-    found: BTreeMap<TaskKey, Vec<EventRow>>,
+    found: Map<TaskKey, Vec<EventRow>>,
     pub(super) waits_for: Option<Need>,
     pub(super) need_at: Option<Boot>,
     /// The place waited for was stored after it was asked for: the answer may not know of it.
@@ -82,7 +83,7 @@ impl Batch {
         before: &VecDeque<Batch>,
     ) -> Option<Batch> {
         let mut items: Vec<Item> = Vec::new();
-        let mut keys: BTreeMap<TaskKey, usize> = BTreeMap::new();
+        let mut keys: Map<TaskKey, usize> = Map::default();
         let mut rounds: VecDeque<VecDeque<usize>> = VecDeque::new();
         let records_max = |rounds: usize| match rounds {
             0 | 1 => limits::INTAKE_BATCH_RECORDS_MAX,
@@ -112,7 +113,13 @@ impl Batch {
             }
             rounds.resize_with(rounds.len().max(round + 1), VecDeque::new);
             rounds[round].push_back(items.len());
+            if items.is_empty() {
+                items.reserve((1 + inbox.len()).min(limits::INTAKE_BATCH_RECORDS_MAX));
+            }
             items.push(item);
+        }
+        if items.len() < items.capacity() / 2 {
+            items.shrink_to_fit();
         }
         let (first, last) = (items.first()?.record.offset, items.last()?.record.offset);
         let mut batch = Batch {
@@ -124,7 +131,7 @@ impl Batch {
             on_record: false,
             lookup: LookupState::Done,
             lookups: Vec::new(),
-            found: BTreeMap::new(),
+            found: Map::default(),
             waits_for: None,
             need_at: None,
             read_again: false,
@@ -153,15 +160,13 @@ impl Batch {
     /// Looks up the ids of this round. What was read before is out of date for them.
     fn begin_round(&mut self) {
         let last = self.last;
-        let round = self.rounds.front().into_iter().flatten().map(|index| &self.items[*index]);
-        let mut keys: Vec<(&TaskKey, u64)> =
-            round.filter_map(|item| Some((item.lookup_key()?, item.record.offset))).collect();
-        keys.sort_unstable();
-        keys.dedup_by_key(|(key, _)| *key);
-        let first = |offset| Version::new(last.generation(), offset);
-        let lookup =
-            |(key, offset): (&TaskKey, u64)| KeyLookup { key: key.clone(), first: first(offset), last };
-        self.lookups = keys.into_iter().map(lookup).collect();
+        let lookup = |index: &usize| {
+            let item = &self.items[*index];
+            let first = Version::new(last.generation(), item.record.offset);
+            Some(KeyLookup { key: item.lookup_key()?.clone(), first, last })
+        };
+        // An id stands in a round once.
+        self.lookups = self.rounds.front().into_iter().flatten().filter_map(lookup).collect();
         self.lookup = if self.lookups.is_empty() { LookupState::Done } else { LookupState::Out };
         self.found.clear();
         self.facts.clear();
@@ -303,6 +308,12 @@ impl Batch {
 
     /// Notes what the next item does, and gathers its rows.
     pub(super) fn carry_out(&mut self, version: Version, plan: Plan, epoch: Epoch, shard: Shard) -> EventRow {
+        if self.event_rows.capacity() == 0 {
+            let left = self.rounds.front().map_or(0, VecDeque::len);
+            self.event_rows.reserve(left);
+            // A task's row, and then the events behind them.
+            self.other_rows.reserve(2 * left);
+        }
         let index = self.next_index();
         let item = &self.items[index];
         let is_unsure = item.is_unsure();
@@ -365,10 +376,10 @@ impl Batch {
         let groups = self.groups.get_or_insert_with(|| {
             let [payloads, marks, events, mut others] = rows.map(std::mem::take);
             if lifted {
-                return [payloads, marks, events, others].iter().flat_map(|rows| in_requests(rows)).collect();
+                return [payloads, marks, events, others].into_iter().flat_map(in_requests).collect();
             }
             others.extend(events);
-            in_requests(&others).collect()
+            in_requests(others).into()
         });
         loop {
             while let Some(rows) = groups.pop_front() {
@@ -378,7 +389,7 @@ impl Batch {
                 }
             }
             let next = [&mut self.last_rows, &mut self.after_marks].into_iter().find(|rows| !rows.is_empty());
-            groups.extend(in_requests(&std::mem::take(next?)));
+            groups.extend(in_requests(std::mem::take(next?)));
         }
     }
 
@@ -418,6 +429,12 @@ impl Batch {
     }
 }
 
-fn in_requests(rows: &[Row]) -> impl Iterator<Item = Vec<Row>> {
-    rows.chunks(limits::WRITE_ROWS_MAX).map(<[Row]>::to_vec)
+fn in_requests(mut rows: Vec<Row>) -> Vec<Vec<Row>> {
+    let mut requests = Vec::new();
+    while rows.len() > limits::WRITE_ROWS_MAX {
+        let rest = rows.split_off(limits::WRITE_ROWS_MAX);
+        requests.push(std::mem::replace(&mut rows, rest));
+    }
+    requests.extend(Some(rows).filter(|rows| !rows.is_empty()));
+    requests
 }

@@ -148,7 +148,7 @@ impl Engine {
         for name in names {
             let (seq, row) = self.list(&name);
             self.late.list.copies.insert(seq);
-            self.writes.push_all(vec![row], Purpose::Listed(seq));
+            self.writes.push(row, Purpose::Listed(seq));
         }
     }
 
@@ -166,7 +166,7 @@ impl Engine {
     pub(super) fn under_way(&self, name: &QueueName) -> BTreeSet<Pointer> {
         let (queue, late) = (self.queues.by_name.get(name), self.late.queues.get(name));
         let Some(least) = late.and_then(LateQueue::least) else { return BTreeSet::new() };
-        let busy = queue.into_iter().flat_map(|queue| &queue.busy).filter_map(|place| {
+        let busy = queue.into_iter().flat_map(|queue| queue.busy.iter()).filter_map(|place| {
             let task = self.window.get(*place).filter(|task| task.pointer != Written::No)?;
             Some(Pointer::of(task.due_at, *place)).filter(|pointer| pointer.standing() > least)
         });

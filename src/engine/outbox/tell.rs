@@ -1,5 +1,6 @@
 //! What is told of a task: which events a fact or a decision is, and what owners before may have left.
 
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use crate::model::{
@@ -23,17 +24,19 @@ impl Engine {
     /// Rows are on record: what they say of this owner's facts is published. Before they take effect: who knows of the task
     /// then still does.
     pub(in crate::engine) fn tell_facts(&mut self, rows: &[Row]) {
+        if self.outbox.open.is_empty() {
+            return;
+        }
         for row in rows {
             let Row::Fact(FactRow { place, fact, .. }) = row else { continue };
-            let Some((epoch, id)) = id_of(fact).filter(|(_, id)| self.outbox.open.contains_key(id)) else {
-                continue;
-            };
+            let Some((epoch, id)) = id_of(fact) else { continue };
             let events =
                 if epoch == self.epoch() { self.events_of_own(*place, id.1, fact) } else { Vec::new() };
+            let Entry::Occupied(mut open) = self.outbox.open.entry(id) else { continue };
             match u32::try_from(events.len()) {
-                Ok(count) if count > 0 => self.outbox.open.insert(id, Some(count)),
-                _ => self.outbox.open.remove(&id),
-            };
+                Ok(count) if count > 0 => drop(open.insert(Some(count))),
+                _ => drop(open.remove()),
+            }
             events.into_iter().for_each(|event| self.tell(event, Of::Own(id)));
         }
     }
@@ -78,7 +81,7 @@ impl Engine {
             cause: cause.clone(),
             payload: (kind == TaskEventKind::Dead).then(|| content.payload.clone()),
         };
-        TaskEventKind::of_fact(fact, content, mark).into_iter().map(event).collect()
+        TaskEventKind::of_fact(fact, content, mark).map(event).collect()
     }
 
     /// The event of what a schedule event did, from the row of it; `content` is that of a task that it made.
