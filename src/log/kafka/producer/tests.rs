@@ -55,7 +55,8 @@ async fn none_is_written_behind_a_record_that_failed_and_writing_goes_on_afterwa
     until_written(&producer).await;
     cluster.broker_down(1).expect("a broker");
     for answer in write(&producer, 10).await {
-        assert!(matches!(answer, Err(Error::Unavailable(_))), "{answer:?}");
+        // What was on its way before the client knew that the broker is gone may have come to it.
+        assert!(matches!(answer, Err(Error::Unavailable(_) | Error::Unknown(_))), "{answer:?}");
     }
     cluster.broker_up(1).expect("a broker");
     let offsets = until_written(&producer).await;
