@@ -1,14 +1,13 @@
 //! `dueline instance`: which there are, and draining one, or all of a data centre.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
 use super::client::{Client, entries};
 use super::task::{many, one};
-use super::wait;
-use super::{Exit, Global, output};
-use crate::wire::time::parse_duration_ms;
+use super::wait::{self, Patience};
+use super::{Global, output};
 
 /// Look at instances, drain them before maintenance and let them work again.
 #[derive(Debug, clap::Subcommand)]
@@ -50,15 +49,8 @@ pub(super) struct Drain {
     /// Do not wait until its shards run elsewhere.
     #[arg(long)]
     no_wait: bool,
-    /// Wait at most so long.
-    #[arg(
-        long,
-        value_name = "DURATION",
-        allow_hyphen_values = true,
-        default_value = "2m",
-        conflicts_with = "no_wait"
-    )]
-    timeout: String,
+    #[command(flatten)]
+    patience: Patience,
 }
 
 pub(super) async fn run(global: &Global, verb: Verb) -> anyhow::Result<()> {
@@ -80,9 +72,8 @@ pub(super) async fn run(global: &Global, verb: Verb) -> anyhow::Result<()> {
 }
 
 async fn drained(global: &Global, client: &Client, drain: Drain) -> anyhow::Result<()> {
-    let Drain { place, force, no_wait, timeout } = drain;
-    let timeout_ms = parse_duration_ms(&timeout)
-        .map_err(|why| Exit::Usage.with(format!("--timeout {timeout:?} {why}")))?;
+    let Drain { place, force, no_wait, patience } = drain;
+    let patience = patience.duration()?;
     let mut body = place.body();
     body["force"] = json!(force);
     let answer = client.post("/v1/instances:drain", body.to_string(), None).await?;
@@ -93,7 +84,7 @@ async fn drained(global: &Global, client: &Client, drain: Drain) -> anyhow::Resu
         // Somebody is, unless it was forced: so it is taken when it cannot be asked.
         let found = client.get("/v1/instances", &[]).await;
         let elsewhere = found.map_or(true, |found| somebody_is_left(&found));
-        let until = Instant::now() + Duration::from_millis(timeout_ms);
+        let until = Instant::now() + patience;
         Wait { instances, elsewhere, until }.run(client).await?;
     }
     one(global.output, &answer, |drain| format!("drained: {}", line_of_drain(drain)))

@@ -1,16 +1,15 @@
 //! `dueline shard`: how far each is, and accepting that the log of one lost records.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
 use super::client::{Client, entries};
 use super::look::list;
 use super::task::one;
-use super::wait;
+use super::wait::{self, Patience};
 use super::{Exit, Global, output};
-use crate::wire::time::parse_duration_ms;
 
 /// Look at shards, and have those go on whose log lost records.
 #[derive(Debug, clap::Subcommand)]
@@ -40,15 +39,8 @@ pub(super) struct Reset {
     /// Do not wait until they run.
     #[arg(long)]
     no_wait: bool,
-    /// Wait at most so long.
-    #[arg(
-        long,
-        value_name = "DURATION",
-        allow_hyphen_values = true,
-        default_value = "2m",
-        conflicts_with = "no_wait"
-    )]
-    timeout: String,
+    #[command(flatten)]
+    patience: Patience,
 }
 
 pub(super) async fn run(global: &Global, verb: Verb) -> anyhow::Result<()> {
@@ -59,9 +51,8 @@ pub(super) async fn run(global: &Global, verb: Verb) -> anyhow::Result<()> {
 }
 
 async fn reset(global: &Global, wanted: Reset) -> anyhow::Result<()> {
-    let Reset { shards, all, by, reason, no_wait, timeout } = wanted;
-    let timeout_ms = parse_duration_ms(&timeout)
-        .map_err(|why| Exit::Usage.with(format!("--timeout {timeout:?} {why}")))?;
+    let Reset { shards, all, by, reason, no_wait, patience } = wanted;
+    let patience = patience.duration()?;
     let mut body = if all { json!({"all": true}) } else { json!({"shards": shards}) };
     for (name, value) in [("by", by), ("reason", reason)] {
         if let Some(value) = value {
@@ -73,7 +64,7 @@ async fn reset(global: &Global, wanted: Reset) -> anyhow::Result<()> {
     let missing: Vec<&str> = entries(&answer["missing"]).iter().filter_map(Value::as_str).collect();
     missing.iter().for_each(|one| eprintln!("missing: {one}"));
     if !no_wait {
-        let until = Instant::now() + Duration::from_millis(timeout_ms);
+        let until = Instant::now() + patience;
         let look = |shards: &[Value]| {
             let left = left(entries(&answer["resets"]), shards);
             (left.is_empty(), format!("not running yet: {}", Vec::from_iter(left).join(", ")))

@@ -6,9 +6,34 @@ use serde_json::Value;
 
 use super::Exit;
 use super::client::{Client, entries};
+use crate::wire::time::parse_duration_ms;
 
 /// Time between two looks at the shards.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// How long a verb waits that has a flag `--no-wait`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Patience {
+    /// Wait at most so long.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        allow_hyphen_values = true,
+        default_value = "2m",
+        conflicts_with = "no_wait"
+    )]
+    timeout: String,
+}
+
+impl Patience {
+    /// # Errors
+    /// It is no duration.
+    pub(super) fn duration(&self) -> anyhow::Result<Duration> {
+        let ms = parse_duration_ms(&self.timeout)
+            .map_err(|why| Exit::Usage.with(format!("--timeout {:?} {why}", self.timeout)))?;
+        Ok(Duration::from_millis(ms))
+    }
+}
 
 /// Looks at the shards until they are as they are to be; `look` says whether they are, and how they are in words. Says that on
 /// stderr whenever it changes, and gives the last words. A question that fails is asked again.
