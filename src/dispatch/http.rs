@@ -35,10 +35,9 @@ use crate::model::{Outcome, Wall};
 /// Longest wait for a connection, in milliseconds; a handler that cannot be reached has not been called.
 pub const CONNECT_MS_MAX: u64 = 10_000;
 /// An idle connection is kept this long, in milliseconds: less than the five seconds after which common servers
-/// close theirs, so that a request seldom meets a connection about to go.
+/// close theirs, so that a request seldom meets a connection about to go. All are kept: starts come in waves, as
+/// the store takes them, and there are no more connections than slots of handlers.
 pub const IDLE_MS_MAX: u64 = 4_000;
-/// Idle connections kept to one host.
-pub const IDLE_PER_HOST_MAX: usize = 64;
 /// Longest URL, in bytes.
 pub const URL_BYTES_MAX: usize = 2_048;
 
@@ -140,7 +139,6 @@ pub(crate) fn builder() -> reqwest::ClientBuilder {
         .http1_only()
         .connect_timeout(Duration::from_millis(CONNECT_MS_MAX))
         .pool_idle_timeout(Duration::from_millis(IDLE_MS_MAX))
-        .pool_max_idle_per_host(IDLE_PER_HOST_MAX)
 }
 
 fn build(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, ClientError> {

@@ -2,9 +2,10 @@
 
 mod broken;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -272,8 +273,40 @@ async fn one_connection_serves_many_calls() {
     for _ in 0..5 {
         http.call(live_call()).await;
     }
-    let peers: std::collections::BTreeSet<SocketAddr> = server.seen().iter().map(|seen| seen.peer).collect();
+    let peers: BTreeSet<SocketAddr> = server.seen().iter().map(|seen| seen.peer).collect();
     assert_eq!(peers.len(), 1);
+}
+
+/// More than a client would keep by a bound that looks large.
+const WAVE: usize = 300;
+
+#[tokio::test]
+async fn a_wave_of_calls_leaves_its_connections_for_the_next() {
+    let peers = Arc::new(Mutex::new(BTreeSet::new()));
+    // Nobody is answered before all are there, so that each has a connection of its own.
+    let all_there = Arc::new(tokio::sync::Barrier::new(WAVE));
+    let noted = peers.clone();
+    let answer = move |ConnectInfo(peer): ConnectInfo<SocketAddr>| {
+        noted.lock().expect("not poisoned").insert(peer);
+        let all_there = all_there.clone();
+        async move {
+            all_there.wait().await;
+        }
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}/", listener.local_addr().expect("an address"));
+    let app = Router::new().fallback(answer).into_make_service_with_connect_info::<SocketAddr>();
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    let http = http(options(&url));
+    for _ in 0..3 {
+        let endings = futures::future::join_all((0..WAVE).map(|_| http.call(live_call()))).await;
+        assert!(endings.iter().all(|ending| ending.outcome == Outcome::Succeeded), "{endings:?}");
+        // A connection is free again a moment after its answer.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    // A few may not have been free in time; three waves that each made their own would be twice as many.
+    let made = peers.lock().expect("not poisoned").len();
+    assert!((WAVE..WAVE * 3 / 2).contains(&made), "{made} connections for waves of {WAVE} calls");
 }
 
 #[tokio::test]
