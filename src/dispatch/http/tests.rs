@@ -5,7 +5,6 @@ mod broken;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -15,6 +14,7 @@ use axum::response::Response;
 use jiff::Timestamp;
 use reqwest::header::RETRY_AFTER;
 use tokio::net::TcpListener;
+use tokio::sync::Barrier;
 
 use super::answer::retry_after_ms;
 use super::{Connections, Http, Loopback, Options, StatusRules, UrlError, parse_url};
@@ -40,6 +40,8 @@ struct Seen {
 struct Server {
     reply: Mutex<Reply>,
     seen: Mutex<Vec<Seen>>,
+    /// Where requests wait for each other before any is answered: each has a connection of its own then.
+    together: Mutex<Option<Arc<Barrier>>>,
 }
 
 impl Server {
@@ -62,6 +64,11 @@ impl Server {
     fn seen(&self) -> Vec<Seen> {
         self.seen.lock().expect("not poisoned").clone()
     }
+
+    /// The connections that requests came by.
+    fn peers(&self) -> BTreeSet<SocketAddr> {
+        self.seen().iter().map(|seen| seen.peer).collect()
+    }
 }
 
 async fn answer(
@@ -75,6 +82,10 @@ async fn answer(
     let text = |value: &axum::http::HeaderValue| value.to_str().expect("ASCII").to_owned();
     let headers = headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect();
     server.seen.lock().expect("not poisoned").push(Seen { method, uri, headers, body, peer });
+    let together = server.together.lock().expect("not poisoned").clone();
+    if let Some(barrier) = together {
+        barrier.wait().await;
+    }
     let (status, headers, body) = server.reply.lock().expect("not poisoned").clone();
     let mut response = Response::builder().status(status);
     for (name, value) in headers {
@@ -273,8 +284,7 @@ async fn one_connection_serves_many_calls() {
     for _ in 0..5 {
         http.call(live_call()).await;
     }
-    let peers: BTreeSet<SocketAddr> = server.seen().iter().map(|seen| seen.peer).collect();
-    assert_eq!(peers.len(), 1);
+    assert_eq!(server.peers().len(), 1);
 }
 
 /// More than a client would keep by a bound that looks large.
@@ -282,30 +292,16 @@ const WAVE: usize = 300;
 
 #[tokio::test]
 async fn a_wave_of_calls_leaves_its_connections_for_the_next() {
-    let peers = Arc::new(Mutex::new(BTreeSet::new()));
-    // Nobody is answered before all are there, so that each has a connection of its own.
-    let all_there = Arc::new(tokio::sync::Barrier::new(WAVE));
-    let noted = peers.clone();
-    let answer = move |ConnectInfo(peer): ConnectInfo<SocketAddr>| {
-        noted.lock().expect("not poisoned").insert(peer);
-        let all_there = all_there.clone();
-        async move {
-            all_there.wait().await;
-        }
-    };
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let url = format!("http://{}/", listener.local_addr().expect("an address"));
-    let app = Router::new().fallback(answer).into_make_service_with_connect_info::<SocketAddr>();
-    tokio::spawn(async move { axum::serve(listener, app).await });
+    let (server, url) = Server::start().await;
+    *server.together.lock().expect("not poisoned") = Some(Arc::new(Barrier::new(WAVE)));
     let http = http(options(&url));
     for _ in 0..3 {
         let endings = futures::future::join_all((0..WAVE).map(|_| http.call(live_call()))).await;
         assert!(endings.iter().all(|ending| ending.outcome == Outcome::Succeeded), "{endings:?}");
-        // A connection is free again a moment after its answer.
-        tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    // A few may not have been free in time; three waves that each made their own would be twice as many.
-    let made = peers.lock().expect("not poisoned").len();
+    // A connection is free again a moment after its answer, so a few may be made anew; three waves that each made most of theirs
+    // would be twice as many.
+    let made = server.peers().len();
     assert!((WAVE..WAVE * 3 / 2).contains(&made), "{made} connections for waves of {WAVE} calls");
 }
 
