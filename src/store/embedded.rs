@@ -8,6 +8,7 @@
 
 mod codec;
 mod db;
+mod events;
 mod keys;
 mod late;
 mod lock;
@@ -93,7 +94,8 @@ impl EmbeddedStore {
     }
 }
 
-/// A row ready to be put: its table, key and data.
+/// A row ready to be put: its table, key and data. Of an event the key is that of its task's first row, and its columns stand
+/// before the data.
 struct Encoded {
     table: Table,
     key: fjall::Slice,
@@ -104,8 +106,8 @@ fn encode(row: &Row) -> Encoded {
     match row {
         Row::Event(row) => Encoded {
             table: Table::TaskEvent,
-            key: keys::event(row).into(),
-            data: row::encode_event(row).into(),
+            key: keys::task(&row.key).into(),
+            data: [&keys::event_columns_of(row)[..], row::encode_event(row).as_ref()].concat().into(),
         },
         Row::Fact(row) => Encoded {
             table: Table::Due,
@@ -149,11 +151,6 @@ fn encode_all(rows: &[Row], packer: Option<&Packer>) -> Result<(Vec<Encoded>, us
         encoded.push(row);
     }
     for (index, row) in rows.iter().enumerate().filter(|(index, _)| !packed.taken.contains(*index)) {
-        if let Row::Event(row) = row {
-            let key: fjall::Slice = keys::task(&row.key).into();
-            bytes += key.len();
-            encoded.push(Encoded { table: Table::TaskEvent, key, data: fjall::Slice::empty() });
-        }
         let row = encode(row);
         if row.data.len() > ROW_BYTES_MAX {
             let detail = format!("{} bytes, at most {ROW_BYTES_MAX} are stored", row.data.len());
@@ -179,22 +176,26 @@ impl Store for EmbeddedStore {
         Box::pin(async move {
             let (rows, bytes) = encode_all(&rows, packer.as_deref())?;
             let put = move |batch: &mut Batch<'_>| {
-                for row in rows {
-                    batch.put(row.table, row.key, row.data);
-                }
+                rows.into_iter().try_for_each(|Encoded { table, key, data }| match table {
+                    Table::TaskEvent => batch.event(key, data),
+                    _ => {
+                        batch.put(table, key, data);
+                        Ok(())
+                    }
+                })
             };
-            Ok(db.ask(bytes, put).await?)
+            Ok(db.ask(bytes, put).await??)
         })
     }
 
     fn lookup(&self, lookups: Vec<Lookup>) -> Answer<Vec<Vec<EventRow>>> {
         let inline = lookups.len() <= LOOKUPS_INLINE_MAX;
-        let read = move |tables: &Tables| lookups.iter().map(|lookup| read::lookup(tables, lookup)).collect();
+        let read = move |tables: &Tables| events::look_up(tables, &lookups);
         if inline { self.read_here(read) } else { self.read(read) }
     }
 
     fn history(&self, key: TaskKey, rows_max: usize) -> Answer<Vec<EventRow>> {
-        self.read(move |tables| read::history(tables, &key, rows_max))
+        self.read(move |tables| events::history(tables, &key, rows_max))
     }
 
     fn slice(&self, shard: Shard, from: Place, to: Place, rows_max: usize) -> Answer<Slice> {
@@ -276,7 +277,7 @@ impl Store for EmbeddedStore {
         Box::pin(async move {
             let found = this.read(move |tables| {
                 let keys = |(key, version): (TaskKey, Version)| {
-                    Ok((retention::event_keys(tables, &key, version)?, key, version))
+                    Ok((events::keys_to(tables, &key, version)?, key, version))
                 };
                 tasks.into_iter().map(keys).collect::<Result<Vec<_>, Failure>>()
             });

@@ -4,8 +4,8 @@
 //! due         shard u32 | ready_at i64 | version u64 | kind u8 | epoch u64 | seq u64
 //! due_pack    shard u32 | ready_at i64 | versions i64 | digest i64
 //! payload     shard u32 | ready_at i64 | version u64
-//! task_event  key text  | 0x00                                          empty: there are events of this task
-//!             key text  | 0x00 | not version u64 | not epoch u64        newest first, highest epoch first
+//! task_event  key text  | 0x00                                          the first event, behind its columns; empty: it has a row of its own, or is gone
+//!             key text  | 0x00 | not version u64 | not epoch u64        the others, newest first, highest epoch first
 //! late        shard u32 | queue percent-encoded | 0x00 | due_at i64 | version u64
 //! late_queue  shard u32 | epoch u64 | number u64 | seq u64
 //! dead_letter shard u32 | not at i64 | not version u64                  newest first
@@ -111,19 +111,22 @@ pub(super) fn cell(shard: Shard, cell: Cell) -> [u8; PLACE_KEY_BYTES] {
     key
 }
 
-/// What the keys of all events of a task begin with, and the key of the row that says that there are some.
+/// What the keys of all events of a task begin with, and the key of the row with the first.
 pub(super) fn task(key: &TaskKey) -> Vec<u8> {
     let mut bytes = row::key_text(key).into_bytes();
     bytes.push(0);
     bytes
 }
 
-/// The key of a row of `task_event`.
-pub(super) fn event(row: &EventRow) -> Vec<u8> {
-    let mut bytes = task(&row.key);
-    bytes.extend_from_slice(&(!row.version.0).to_be_bytes());
-    bytes.extend_from_slice(&(!row.epoch.0).to_be_bytes());
-    bytes
+/// Bytes of the columns of an event.
+pub(super) const EVENT_COLUMNS_BYTES: usize = 16;
+
+/// Version and epoch of an event: what its key ends with.
+pub(super) fn event_columns_of(row: &EventRow) -> [u8; EVENT_COLUMNS_BYTES] {
+    let mut columns = [0; EVENT_COLUMNS_BYTES];
+    columns[..8].copy_from_slice(&(!row.version.0).to_be_bytes());
+    columns[8..].copy_from_slice(&(!row.epoch.0).to_be_bytes());
+    columns
 }
 
 /// The key at which the events of a task from `last` downwards begin.
@@ -133,7 +136,7 @@ pub(super) fn events_from(key: &TaskKey, last: Version) -> Vec<u8> {
     bytes
 }
 
-/// Version and epoch that a key of `task_event` ends with; `None` = not such a key.
+/// Version and epoch that a key of `task_event` ends with, or that stand before the first event; `None` = not such a key.
 pub(super) fn event_columns(key: &[u8]) -> Option<(Version, Epoch)> {
     let (rest, epoch) = key.split_last_chunk::<8>()?;
     let (_, version) = rest.split_last_chunk::<8>()?;

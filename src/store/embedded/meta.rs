@@ -17,9 +17,10 @@ use crate::wire::row;
 
 const VERSION: u8 = 1;
 /// What the rows of all tables look like; written when a directory is made, compared when one is opened.
-const FORMAT: u8 = 3;
-/// The same without packs: read as it is, and from then on of this build's format.
-const FORMAT_WITHOUT_PACKS: u8 = 2;
+const FORMAT: u8 = 4;
+/// Those of before, 2 without packs, 3 with a row of its own for each first event: read as they are, and from then on of this
+/// build's format.
+const FORMATS_BEFORE: [u8; 2] = [2, 3];
 
 /// The rows that are compared before they change.
 #[derive(Default)]
@@ -72,7 +73,8 @@ pub(super) fn put_format(meta: &Keyspace) -> fjall::Result<()> {
 pub(super) fn check_format(tables: &Tables) -> Result<(), String> {
     let found = tables.meta.get([tag::FORMAT]).map_err(|e| e.to_string())?;
     let is_new = found.is_none() && tables.meta.is_empty().map_err(|e| e.to_string())?;
-    if is_new || found.as_deref() == Some([FORMAT_WITHOUT_PACKS].as_slice()) {
+    let is_before = |found: &fjall::Slice| FORMATS_BEFORE.iter().any(|before| found[..] == [*before]);
+    if is_new || found.as_ref().is_some_and(is_before) {
         let put = put_format(&tables.meta).and_then(|()| tables.database.persist(PersistMode::SyncAll));
         return put.map_err(|e| e.to_string());
     }

@@ -9,11 +9,11 @@ use super::db::{Failure, Tables};
 use super::keys::{self, tag};
 use super::meta;
 use crate::model::{
-    BatchProgress, DeadLetterRow, Died, Epoch, EventRow, FactRow, Operation, OwnerRow, Place, Progress,
-    Shard, TaskKey, Version, Wall,
+    BatchProgress, DeadLetterRow, Died, Epoch, FactRow, Operation, OwnerRow, Place, Progress, Shard, Version,
+    Wall,
 };
 use crate::store::pack::{self, Cell};
-use crate::store::{Instance, Lookup, Slice};
+use crate::store::{Instance, Slice};
 use crate::wire::row;
 
 /// Reads a range in order until `each` breaks.
@@ -49,45 +49,6 @@ pub(super) fn after(prefix: &[u8]) -> Vec<u8> {
 
 pub(super) fn unreadable(error: &row::Error) -> Failure {
     Failure::Corrupt(error.to_string())
-}
-
-fn event(task: &TaskKey, key: &[u8], data: &[u8]) -> Result<EventRow, Failure> {
-    let columns = keys::event_columns(key);
-    let (version, epoch) = columns.ok_or_else(|| Failure::Corrupt("key of task_event".to_owned()))?;
-    row::decode_event(task.clone(), version, epoch, data).map_err(|e| unreadable(&e))
-}
-
-/// Rows of versions `first..=last`, newest first, and the newest below.
-///
-/// Most tasks that are looked up are new: for those a point read, which filters answer, stands for the range.
-pub(super) fn lookup(tables: &Tables, lookup: &Lookup) -> Result<Vec<EventRow>, Failure> {
-    let mut rows = Vec::new();
-    let task = keys::task(&lookup.key);
-    if !tables.task_event.contains_key(&task).map_err(|e| Failure::of_read(&e))? {
-        return Ok(rows);
-    }
-    let from = keys::events_from(&lookup.key, lookup.last);
-    scan(&tables.task_event, &from, &after(&task), |key, data| {
-        let row = event(&lookup.key, key, data)?;
-        let below = row.version < lookup.first;
-        rows.push(row);
-        Ok(if below { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-    })?;
-    Ok(rows)
-}
-
-/// All rows of a task, newest first.
-pub(super) fn history(tables: &Tables, task: &TaskKey, rows_max: usize) -> Result<Vec<EventRow>, Failure> {
-    let mut rows = Vec::new();
-    let from = keys::events_from(task, Version(u64::MAX));
-    scan(&tables.task_event, &from, &after(&keys::task(task)), |key, data| {
-        if rows.len() >= rows_max {
-            return Ok(ControlFlow::Break(()));
-        }
-        rows.push(event(task, key, data)?);
-        Ok(ControlFlow::Continue(()))
-    })?;
-    Ok(rows)
 }
 
 /// Whole places from `from` to before `to`, until `rows_max` rows are reached, and what is packed of them.

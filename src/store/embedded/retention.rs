@@ -1,4 +1,4 @@
-//! What is old goes: stretches of `due` with their payloads, dead letters, and a task's events up to a version.
+//! What is old goes: stretches of `due` with their payloads, and dead letters.
 
 use std::ops::ControlFlow;
 
@@ -8,8 +8,7 @@ use super::db::{Failure, Table, Tables};
 use super::keys::{self, tag};
 use super::meta;
 use super::read::{after, scan};
-use super::writer::Batch;
-use crate::model::{Died, Place, Shard, TaskKey, Version, Wall};
+use crate::model::{Died, Place, Shard, Version, Wall};
 use crate::store::Stretch;
 
 /// Keys taken away in one change.
@@ -69,41 +68,4 @@ fn first_keys(table: &fjall::Keyspace, from: &[u8], to: &[u8]) -> Result<Vec<Byt
         Ok(if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
     Ok(found)
-}
-
-/// The keys of a task's events up to a version.
-pub(super) fn event_keys(tables: &Tables, task: &TaskKey, version: Version) -> Result<Vec<Bytes>, Failure> {
-    let mut found = Vec::new();
-    let from = keys::events_from(task, version);
-    scan(&tables.task_event, &from, &after(&keys::task(task)), |key, _| {
-        found.push(key.clone());
-        Ok(ControlFlow::Continue(()))
-    })?;
-    Ok(found)
-}
-
-impl Batch<'_> {
-    /// Takes events away, and the row that says that there are some when there are no newer ones. Newer ones may be in this
-    /// very batch.
-    pub(super) fn forget(
-        &mut self,
-        task: &TaskKey,
-        version: Version,
-        events: Vec<Bytes>,
-    ) -> Result<(), Failure> {
-        for key in events {
-            self.remove(Table::TaskEvent, key);
-        }
-        let marker = keys::task(task);
-        let mut has_newer = self.has_marked(&marker);
-        let (from, to) = (keys::events_from(task, Version(u64::MAX)), keys::events_from(task, version));
-        scan(self.task_events(), &from, &to, |_, _| {
-            has_newer = true;
-            Ok(ControlFlow::Break(()))
-        })?;
-        if !has_newer {
-            self.remove(Table::TaskEvent, marker);
-        }
-        Ok(())
-    }
 }

@@ -1,6 +1,8 @@
 //! What the embedded store promises beyond the port: one process a directory, nothing answered is lost, and refusals
 //! that say what to do.
 
+mod events;
+
 use std::sync::Arc;
 
 use fjall::AbstractTree as _;
@@ -144,7 +146,7 @@ async fn a_directory_without_packs_is_taken_over() {
         let store = open(&dir);
         assert!(store.payload(Shard(1), place(1)).await.expect("it answers").is_some());
         let format = store.db.tables().meta.get([super::tag::FORMAT]).expect("it answers");
-        assert_eq!(format.as_deref(), Some([3].as_slice()));
+        assert_eq!(format.as_deref(), Some([4].as_slice()));
     }
 }
 

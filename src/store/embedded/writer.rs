@@ -18,6 +18,7 @@ use fjall::{AbstractTree as _, OwnedWriteBatch, PersistMode, Slice};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::db::{Failure, MEMTABLE_BYTES, MEMTABLE_BYTES_MAX, Table, Tables};
+use super::events::{Map, Touched};
 use super::meta::Staged;
 
 /// Most changes of one batch.
@@ -57,31 +58,31 @@ pub(super) struct Job {
 /// The rows of one batch.
 pub(crate) struct Batch<'a> {
     rows: OwnedWriteBatch,
-    tables: &'a Tables,
+    /// As they were before this batch.
+    pub(super) tables: &'a Tables,
     /// The rows that are compared before they change.
     pub(super) staged: &'a mut Staged,
-    /// Tasks that have got events in this batch.
-    marked: Vec<Slice>,
+    /// Tasks whose events this batch changes, by the keys of their first rows.
+    pub(super) touched: Map<Slice, Touched>,
 }
 
-impl Batch<'_> {
+impl<'a> Batch<'a> {
+    /// An empty one.
+    pub(super) fn new(tables: &'a Tables, staged: &'a mut Staged) -> Batch<'a> {
+        let rows = tables.database.batch().durability(Some(PersistMode::SyncData));
+        Batch { rows, tables, staged, touched: Map::default() }
+    }
+
+    /// Makes it durable, and then lets readers see it.
+    pub(super) fn commit(self) -> fjall::Result<()> {
+        self.rows.commit()?;
+        self.tables.new_tasks.written(self.touched.keys());
+        Ok(())
+    }
+
     /// Puts a row; the last of one key in a batch stays.
     pub(crate) fn put(&mut self, table: Table, key: impl Into<Slice>, data: impl Into<Slice>) {
-        let (key, data) = (key.into(), data.into());
-        if table == Table::TaskEvent && data.is_empty() {
-            self.marked.push(key.clone());
-        }
-        self.rows.insert(self.tables.of(table), key, data);
-    }
-
-    /// Whether a task has got events in this batch, by the key of the row that says so.
-    pub(super) fn has_marked(&self, key: &[u8]) -> bool {
-        self.marked.iter().any(|marked| &**marked == key)
-    }
-
-    /// The events as they were before this batch.
-    pub(super) fn task_events(&self) -> &fjall::Keyspace {
-        &self.tables.task_event
+        self.rows.insert(self.tables.of(table), key.into(), data.into());
     }
 
     /// Takes a row away.
@@ -266,12 +267,11 @@ impl Writer {
 
     fn write(&mut self, jobs: &mut [Job]) -> Result<(), Failure> {
         self.admit()?;
-        let rows = self.tables.database.batch().durability(Some(PersistMode::SyncData));
-        let mut batch = Batch { rows, tables: &self.tables, staged: &mut self.staged, marked: Vec::new() };
+        let mut batch = Batch::new(&self.tables, &mut self.staged);
         for job in jobs {
             job.change.stage(&mut batch);
         }
-        let committed = batch.rows.commit().map_err(|error| {
+        let committed = batch.commit().map_err(|error| {
             let failure = Failure::of_write(&error);
             tracing::error!(error = %failure, dir = %self.dir.display(), "embedded store cannot write: restart it");
             self.failed = Some(match &failure {

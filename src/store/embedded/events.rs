@@ -1,0 +1,277 @@
+//! Events of tasks: the first one lies in the row that says that its task has events. Most tasks have but one, and each is looked up
+//! before its event comes: by a point read, which filters answer.
+//!
+//! Whoever puts an event has to know whether that row is there. The look-up before it does: what it did not find is kept in
+//! [`NewTasks`] until something of the task is written. Of all other tasks the writer reads the row.
+
+use std::ops::ControlFlow;
+use std::sync::Mutex;
+
+use fjall::Slice as Bytes;
+use foldhash::fast::RandomState;
+use indexmap::IndexMap;
+
+use super::db::{Failure, Table, Tables, lock};
+use super::keys;
+use super::read::{after, scan, unreadable};
+use super::writer::Batch;
+use crate::model::{Epoch, EventRow, TaskKey, Version};
+use crate::store::Lookup;
+use crate::wire::row;
+
+/// Version and epoch of an event, as in a key: before the data of the first, at the end of the key of another.
+type Columns = [u8; keys::EVENT_COLUMNS_BYTES];
+
+/// Looked up by hash, with chance in it, as keys come from outside.
+pub(super) type Map<K, V> = IndexMap<K, V, RandomState>;
+
+/// Tasks kept as new: when there are more, all are forgotten.
+const NEW_TASKS_MAX: usize = 65_536;
+/// Room kept for them when there are none.
+const NEW_TASKS_ROOM: usize = 1_024;
+
+/// Tasks that have no events.
+///
+/// One is noted before it is looked up, and counts when it was not found and is still noted. What is written takes it away twice: when it is
+/// staged, and when readers see it, as a look-up in between does not.
+#[derive(Default)]
+pub(super) struct NewTasks(Mutex<Noted>);
+
+#[derive(Default)]
+struct Noted {
+    tasks: Map<Vec<u8>, Known>,
+    look_ups: u64,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Known {
+    /// The look-up of this number is reading.
+    LookedUp(u64),
+    New,
+}
+
+impl NewTasks {
+    /// Before a look-up, by the keys of the tasks' first rows: its number.
+    pub(super) fn note(&self, tasks: &[Vec<u8>]) -> u64 {
+        let mut noted = lock(&self.0);
+        if noted.tasks.len() + tasks.len() > NEW_TASKS_MAX {
+            noted.tasks.clear();
+        }
+        noted.look_ups += 1;
+        let number = noted.look_ups;
+        noted.tasks.extend(tasks.iter().map(|task| (task.clone(), Known::LookedUp(number))));
+        number
+    }
+
+    /// After a look-up: which tasks it did not find.
+    pub(super) fn looked_up<'a>(&self, number: u64, tasks: impl Iterator<Item = (&'a [u8], bool)>) {
+        let mut noted = lock(&self.0);
+        for (task, is_new) in tasks {
+            match noted.tasks.get_mut(task) {
+                Some(known) if *known == Known::LookedUp(number) && is_new => *known = Known::New,
+                Some(known) if *known == Known::LookedUp(number) => {
+                    noted.tasks.swap_remove(task);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Something of a task is about to be written: whether it was new.
+    fn take(&self, task: &[u8]) -> bool {
+        lock(&self.0).tasks.swap_remove(task) == Some(Known::New)
+    }
+
+    /// What was written of tasks is seen from now on.
+    pub(super) fn written<'a>(&self, tasks: impl Iterator<Item = &'a Bytes>) {
+        let mut noted = lock(&self.0);
+        for task in tasks {
+            noted.tasks.swap_remove(&task[..]);
+        }
+        if noted.tasks.is_empty() {
+            noted.tasks.shrink_to(NEW_TASKS_ROOM);
+        }
+    }
+}
+
+/// The row that says that a task has events.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum First {
+    /// It holds the first, of this version and epoch.
+    Here(Columns),
+    /// It holds none: an earlier build made it, or the first is forgotten.
+    Elsewhere,
+}
+
+impl First {
+    fn of(data: &[u8]) -> Result<First, Failure> {
+        match data.first_chunk() {
+            Some(columns) => Ok(First::Here(*columns)),
+            None if data.is_empty() => Ok(First::Elsewhere),
+            None => Err(Failure::Corrupt("first row of a task in task_event".to_owned())),
+        }
+    }
+
+    fn read(tables: &Tables, task: &[u8]) -> Result<Option<First>, Failure> {
+        let data = tables.task_event.get(task).map_err(|e| Failure::of_read(&e))?;
+        data.map(|data| First::of(&data)).transpose()
+    }
+}
+
+/// What a batch makes of a task's events.
+pub(super) struct Touched {
+    first: Option<First>,
+    /// It puts events into rows of their own.
+    puts_others: bool,
+}
+
+impl Batch<'_> {
+    fn touch(&mut self, task: &Bytes) -> Result<&mut Touched, Failure> {
+        let tables = self.tables;
+        if !self.touched.contains_key(task) {
+            let is_new = tables.new_tasks.take(task);
+            let first = if is_new { None } else { First::read(tables, task)? };
+            self.touched.insert(task.clone(), Touched { first, puts_others: false });
+        }
+        Ok(self.touched.get_mut(task).expect("it was just put there"))
+    }
+
+    /// Puts an event, its columns before its data, by the key of its task's first row.
+    pub(super) fn event(&mut self, task: Bytes, data: Bytes) -> Result<(), Failure> {
+        let columns: Columns = *data.first_chunk().expect("an event is put with its columns");
+        let touched = self.touch(&task)?;
+        // The same event put once more stays where it is.
+        if touched.first.is_none_or(|first| first == First::Here(columns)) {
+            touched.first = Some(First::Here(columns));
+            self.put(Table::TaskEvent, task, data);
+        } else {
+            touched.puts_others = true;
+            self.put(Table::TaskEvent, [&task[..], &columns].concat(), &data[columns.len()..]);
+        }
+        Ok(())
+    }
+
+    /// Takes events up to a version away: those that have rows of their own by their keys, and the first one; its row stays while there
+    /// are newer ones. Those may be in this very batch.
+    pub(super) fn forget(
+        &mut self,
+        task: &TaskKey,
+        version: Version,
+        events: Vec<Bytes>,
+    ) -> Result<(), Failure> {
+        for key in events {
+            self.remove(Table::TaskEvent, key);
+        }
+        let key: Bytes = keys::task(task).into();
+        let (from, to) = (keys::events_from(task, Version(u64::MAX)), keys::events_from(task, version));
+        let tables = self.tables;
+        let touched = self.touch(&key)?;
+        let stays = match touched.first {
+            None => true,
+            Some(First::Here(columns)) => {
+                keys::event_columns(&columns).is_some_and(|(first, _)| first > version)
+            }
+            Some(First::Elsewhere) => false,
+        };
+        if stays {
+            return Ok(());
+        }
+        let mut has_newer = touched.puts_others;
+        scan(&tables.task_event, &from, &to, |_, _| {
+            has_newer = true;
+            Ok(ControlFlow::Break(()))
+        })?;
+        touched.first = has_newer.then_some(First::Elsewhere);
+        if has_newer {
+            self.put(Table::TaskEvent, key, Bytes::empty());
+        } else {
+            self.remove(Table::TaskEvent, key);
+        }
+        Ok(())
+    }
+}
+
+/// For each look-up the rows of versions `first..=last`, newest first, and the newest below.
+pub(super) fn look_up(tables: &Tables, lookups: &[Lookup]) -> Result<Vec<Vec<EventRow>>, Failure> {
+    let tasks: Vec<Vec<u8>> = lookups.iter().map(|lookup| keys::task(&lookup.key)).collect();
+    let number = tables.new_tasks.note(&tasks);
+    let found = lookups.iter().zip(&tasks).map(|(lookup, task)| rows_of(tables, lookup, task));
+    let found = found.collect::<Result<Vec<_>, _>>()?;
+    let tasks = tasks.iter().map(Vec::as_slice);
+    tables.new_tasks.looked_up(number, tasks.zip(found.iter().map(Option::is_none)));
+    Ok(found.into_iter().map(Option::unwrap_or_default).collect())
+}
+
+/// `None` = the task has no events.
+fn rows_of(tables: &Tables, lookup: &Lookup, task: &[u8]) -> Result<Option<Vec<EventRow>>, Failure> {
+    let Some(first) = tables.task_event.get(task).map_err(|e| Failure::of_read(&e))? else {
+        return Ok(None);
+    };
+    let mut rows = Vec::new();
+    newest_first(tables, &lookup.key, &first, lookup.last, |row| {
+        let below = row.version < lookup.first;
+        rows.push(row);
+        if below { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    Ok(Some(rows))
+}
+
+/// All rows of a task, newest first.
+pub(super) fn history(tables: &Tables, task: &TaskKey, rows_max: usize) -> Result<Vec<EventRow>, Failure> {
+    let mut rows = Vec::new();
+    let first = tables.task_event.get(keys::task(task)).map_err(|e| Failure::of_read(&e))?;
+    let Some(first) = first.filter(|_| rows_max > 0) else { return Ok(rows) };
+    newest_first(tables, task, &first, Version(u64::MAX), |row| {
+        rows.push(row);
+        if rows.len() < rows_max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    Ok(rows)
+}
+
+/// The rows of a task from a version down, newest first, the highest epoch first, the first row's event in its place among them.
+fn newest_first(
+    tables: &Tables,
+    task: &TaskKey,
+    first: &[u8],
+    last: Version,
+    mut each: impl FnMut(EventRow) -> ControlFlow<()>,
+) -> Result<(), Failure> {
+    let first = match First::of(first)? {
+        First::Here(columns) => Some(event(task, &columns, &first[columns.len()..])?),
+        First::Elsewhere => None,
+    };
+    let mut first = first.filter(|row| row.version <= last);
+    let mut goes_on = ControlFlow::Continue(());
+    scan(&tables.task_event, &keys::events_from(task, last), &after(&keys::task(task)), |key, data| {
+        let row = event(task, key, data)?;
+        let order = |row: &EventRow| (row.version, row.epoch);
+        if let Some(first) = first.take_if(|first| order(first) > order(&row)) {
+            goes_on = each(first);
+        }
+        if goes_on.is_continue() {
+            goes_on = each(row);
+        }
+        Ok(goes_on)
+    })?;
+    if let Some(first) = first.filter(|_| goes_on.is_continue()) {
+        let _ = each(first);
+    }
+    Ok(())
+}
+
+fn event(task: &TaskKey, columns: &[u8], data: &[u8]) -> Result<EventRow, Failure> {
+    let columns: Option<(Version, Epoch)> = keys::event_columns(columns);
+    let (version, epoch) = columns.ok_or_else(|| Failure::Corrupt("key of task_event".to_owned()))?;
+    row::decode_event(task.clone(), version, epoch, data).map_err(|e| unreadable(&e))
+}
+
+/// The keys of a task's events up to a version that have rows of their own.
+pub(super) fn keys_to(tables: &Tables, task: &TaskKey, version: Version) -> Result<Vec<Bytes>, Failure> {
+    let mut found = Vec::new();
+    let from = keys::events_from(task, version);
+    scan(&tables.task_event, &from, &after(&keys::task(task)), |key, _| {
+        found.push(key.clone());
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(found)
+}

@@ -1,0 +1,225 @@
+//! Events of tasks against a set of all that was put and not forgotten; the rows of an earlier build among them.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use futures::future::join_all;
+use proptest::prelude::*;
+
+use super::{directory, open};
+use crate::model::{Decision, Epoch, EventRow, QueueName, Row, Shard, TaskId, TaskKey, Version, Wall};
+use crate::store::embedded::meta::Staged;
+use crate::store::embedded::{Batch, EmbeddedStore, keys, tag};
+use crate::store::{Lookup, Store};
+use crate::wire::row;
+
+const TASKS: usize = 3;
+
+fn key(task: usize) -> TaskKey {
+    TaskKey {
+        queue: QueueName::new("q").expect("a name"),
+        id: TaskId::new(&format!("t{task}")).expect("an id"),
+    }
+}
+
+fn event(task: usize, version: u64, epoch: u64) -> EventRow {
+    EventRow {
+        key: key(task),
+        version: Version(version),
+        epoch: Epoch(epoch),
+        shard: Shard(0),
+        verb: "cancel".into(),
+        content_hash: [version as u8; 16],
+        event_id_hash: None,
+        appended: Wall(version.cast_signed()),
+        decision: Decision::Unknown,
+        current: None,
+        cancel_remembered: None,
+        reason: Some(format!("{task} {version} {epoch}")),
+    }
+}
+
+/// What happens at once.
+#[derive(Clone, Debug)]
+struct Round {
+    /// Looked up right before: what is put of these is known to be new, if it is.
+    before: Vec<usize>,
+    /// Looked up while it is put.
+    meanwhile: Vec<usize>,
+    /// Task, version, epoch.
+    put: Vec<(usize, u64, u64)>,
+    /// Task and version; of that task only newer ones are put.
+    forget: Option<(usize, u64)>,
+    reopen: bool,
+}
+
+fn round() -> impl Strategy<Value = Round> {
+    let tasks = || prop::collection::vec(0..TASKS, 0..4);
+    let put = prop::collection::vec((0..TASKS, 1..7u64, 1..3u64), 0..4);
+    let forget = prop::option::weighted(0.4, (0..TASKS, 1..7u64));
+    (tasks(), tasks(), put, forget, prop::bool::weighted(0.1)).prop_map(
+        |(before, meanwhile, mut put, forget, reopen)| {
+            put.retain(|(task, version, _)| forget.is_none_or(|(of, to)| *task != of || *version > to));
+            Round { before, meanwhile, put, forget, reopen }
+        },
+    )
+}
+
+async fn look_up(store: &EmbeddedStore, tasks: &[usize], first: u64, last: u64) -> Vec<Vec<EventRow>> {
+    let lookup = |task: &usize| Lookup { key: key(*task), first: Version(first), last: Version(last) };
+    store.lookup(tasks.iter().map(lookup).collect()).await.expect("it answers")
+}
+
+async fn play(store: &EmbeddedStore, round: &Round) {
+    look_up(store, &round.before, 0, 9).await;
+    let puts = round
+        .put
+        .iter()
+        .map(|(task, version, epoch)| store.write([Row::Event(event(*task, *version, *epoch))].into()));
+    let forgets =
+        round.forget.iter().map(|(task, version)| store.forget(vec![(key(*task), Version(*version))]));
+    let looked_up = round.meanwhile.iter().map(|task| look_up(store, std::slice::from_ref(task), 0, 9));
+    let (put, forgotten, _) = futures::join!(join_all(puts), join_all(forgets), join_all(looked_up));
+    assert!(put.into_iter().chain(forgotten).all(|answer| answer.is_ok()));
+}
+
+async fn check(store: &EmbeddedStore, model: &BTreeSet<(usize, u64, u64)>) {
+    for task in 0..TASKS {
+        let mut wanted: Vec<EventRow> =
+            model.iter().filter(|row| row.0 == task).map(|(task, v, e)| event(*task, *v, *e)).collect();
+        wanted.sort_by_key(|row| Reverse((row.version, row.epoch)));
+        for rows_max in [0, 1, 2, 100] {
+            let found = store.history(key(task), rows_max).await.expect("it answers");
+            assert_eq!(found, wanted[..rows_max.min(wanted.len())], "history of {task}");
+        }
+        for (first, last) in [(0, 9), (3, 4), (2, 6), (5, 3)] {
+            let below = wanted.iter().filter(|row| row.version.0 <= last);
+            let in_range = below.clone().take_while(|row| row.version.0 >= first).count();
+            let wanted: Vec<EventRow> = below.take(in_range + 1).cloned().collect();
+            assert_eq!(look_up(store, &[task], first, last).await, [wanted], "{task}, {first} to {last}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn events_are_what_was_put_and_not_forgotten(rounds in prop::collection::vec(round(), 1..16)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        runtime.block_on(async {
+            let dir = directory();
+            let mut store = open(&dir);
+            let mut model = BTreeSet::new();
+            for round in rounds {
+                play(&store, &round).await;
+                model.retain(|(task, version, _)| round.forget.is_none_or(|(of, to)| *task != of || *version > to));
+                model.extend(round.put);
+                if round.reopen {
+                    drop(store);
+                    store = open(&dir);
+                }
+                check(&store, &model).await;
+            }
+        });
+    }
+}
+
+fn put(batch: &mut Batch<'_>, version: u64) {
+    let row = event(0, version, 1);
+    let data = [&keys::event_columns_of(&row)[..], &row::encode_event(&row)].concat();
+    batch.event(keys::task(&row.key).into(), data.into()).expect("it is staged");
+}
+
+/// The parts of changes and look-ups that overlap, one by one.
+struct Overlap {
+    _dir: tempfile::TempDir,
+    store: EmbeddedStore,
+}
+
+impl Overlap {
+    fn new() -> Overlap {
+        let dir = directory();
+        Overlap { store: open(&dir), _dir: dir }
+    }
+
+    /// A batch that is not committed yet.
+    fn batch<'a>(&'a self, staged: &'a mut Staged, versions: &[u64]) -> Batch<'a> {
+        let mut batch = Batch::new(self.store.db.tables(), staged);
+        versions.iter().for_each(|version| put(&mut batch, *version));
+        batch
+    }
+
+    fn put(&self, versions: &[u64]) {
+        self.batch(&mut Staged::default(), versions).commit().expect("it is written");
+    }
+
+    async fn versions(&self) -> Vec<u64> {
+        let found = look_up(&self.store, &[0], 0, 9).await.remove(0);
+        found.iter().map(|row| row.version.0).collect()
+    }
+}
+
+#[tokio::test]
+async fn a_look_up_that_does_not_see_what_is_being_committed_makes_no_task_new() {
+    let (overlap, mut staged) = (Overlap::new(), Staged::default());
+    let batch = overlap.batch(&mut staged, &[1]);
+    assert_eq!(overlap.versions().await, [0u64; 0]);
+    batch.commit().expect("it is written");
+    overlap.put(&[2]);
+    assert_eq!(overlap.versions().await, [2, 1]);
+}
+
+#[tokio::test]
+async fn a_look_up_that_ends_late_makes_no_task_new_that_another_looks_up() {
+    let overlap = Overlap::new();
+    let new_tasks = &overlap.store.db.tables().new_tasks;
+    let task = keys::task(&key(0));
+    let late = new_tasks.note(std::slice::from_ref(&task));
+    overlap.put(&[1]);
+    new_tasks.note(std::slice::from_ref(&task));
+    new_tasks.looked_up(late, [(&task[..], true)].into_iter());
+    overlap.put(&[2]);
+    assert_eq!(overlap.versions().await, [2, 1]);
+}
+
+#[tokio::test]
+async fn what_is_put_and_forgotten_in_one_batch_leaves_the_newer_events() {
+    for forgets_first in [false, true] {
+        let (overlap, mut staged) = (Overlap::new(), Staged::default());
+        overlap.put(&[1]);
+        let mut batch = overlap.batch(&mut staged, if forgets_first { &[] } else { &[5] });
+        batch.forget(&key(0), Version(1), Vec::new()).expect("it is staged");
+        if forgets_first {
+            put(&mut batch, 5);
+        }
+        batch.commit().expect("it is written");
+        assert_eq!(overlap.versions().await, [5], "forgets first: {forgets_first}");
+    }
+}
+
+/// The format of before: each first event has a row of its own, and one without data says that there are some.
+#[tokio::test]
+async fn events_of_an_earlier_build_are_read_and_forgotten() {
+    let dir = directory();
+    let store = open(&dir);
+    let tables = store.db.tables();
+    for version in [2, 4] {
+        let row = event(0, version, 1);
+        let own = [&keys::task(&row.key)[..], &keys::event_columns_of(&row)].concat();
+        tables.task_event.insert(own, row::encode_event(&row)).expect("it is written");
+    }
+    tables.task_event.insert(keys::task(&key(0)), []).expect("it is written");
+    tables.meta.insert([tag::FORMAT], [3]).expect("it is written");
+    drop(store);
+    let store = open(&dir);
+    let mut model = BTreeSet::from([(0, 2, 1), (0, 4, 1)]);
+    check(&store, &model).await;
+    store.write([Row::Event(event(0, 5, 1))].into()).await.expect("it is written");
+    store.forget(vec![(key(0), Version(2))]).await.expect("they are forgotten");
+    model = BTreeSet::from([(0, 4, 1), (0, 5, 1)]);
+    check(&store, &model).await;
+    store.forget(vec![(key(0), Version(9))]).await.expect("they are forgotten");
+    check(&store, &BTreeSet::new()).await;
+    store.write([Row::Event(event(0, 6, 1))].into()).await.expect("it is written");
+    check(&store, &BTreeSet::from([(0, 6, 1)])).await;
+}
