@@ -176,6 +176,8 @@ impl Store for EmbeddedStore {
         Box::pin(async move {
             let (rows, bytes) = encode_all(&rows, packer.as_deref())?;
             let put = move |batch: &mut Batch<'_>| {
+                let events = rows.iter().filter(|row| row.table == Table::TaskEvent);
+                batch.prepare(events.map(|row| &row.key))?;
                 rows.into_iter().try_for_each(|Encoded { table, key, data }| match table {
                     Table::TaskEvent => batch.event(key, data),
                     _ => {

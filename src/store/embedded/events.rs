@@ -1,5 +1,5 @@
 //! Events of tasks: the first one lies in the row that says that its task has events. Most tasks have but one, and each is looked up
-//! before its event comes: by a point read, which filters answer.
+//! before its event comes: by a point read, which filters answer for those that are new.
 //!
 //! Whoever puts an event has to know whether that row is there. The look-up before it does: what it did not find is kept in
 //! [`NewTasks`] until something of the task is written. Of all other tasks the writer reads the row.
@@ -25,15 +25,15 @@ type Columns = [u8; keys::EVENT_COLUMNS_BYTES];
 /// Looked up by hash, with chance in it, as keys come from outside.
 pub(super) type Map<K, V> = IndexMap<K, V, RandomState>;
 
-/// Tasks kept as new: when there are more, all are forgotten.
-const NEW_TASKS_MAX: usize = 65_536;
-/// Room kept for them when there are none.
-const NEW_TASKS_ROOM: usize = 1_024;
+/// Tasks noted at once: before there are more, all are forgotten.
+pub(super) const NEW_TASKS_MAX: usize = 65_536;
+/// Tasks with longer keys are not noted, in bytes: a bound for what the others take.
+const NEW_TASK_BYTES_MAX: usize = 128;
 
 /// Tasks that have no events.
 ///
 /// One is noted before it is looked up, and counts when it was not found and is still noted. What is written takes it away twice: when it is
-/// staged, and when readers see it, as a look-up in between does not.
+/// staged, and when readers see it, as a look-up in between may not.
 #[derive(Default)]
 pub(super) struct NewTasks(Mutex<Noted>);
 
@@ -59,7 +59,8 @@ impl NewTasks {
         }
         noted.look_ups += 1;
         let number = noted.look_ups;
-        noted.tasks.extend(tasks.iter().map(|task| (task.clone(), Known::LookedUp(number))));
+        let short = tasks.iter().filter(|task| task.len() <= NEW_TASK_BYTES_MAX);
+        noted.tasks.extend(short.map(|task| (task.clone(), Known::LookedUp(number))));
         number
     }
 
@@ -78,7 +79,7 @@ impl NewTasks {
     }
 
     /// Something of a task is about to be written: whether it was new.
-    fn take(&self, task: &[u8]) -> bool {
+    pub(super) fn take(&self, task: &[u8]) -> bool {
         lock(&self.0).tasks.swap_remove(task) == Some(Known::New)
     }
 
@@ -88,9 +89,11 @@ impl NewTasks {
         for task in tasks {
             noted.tasks.swap_remove(&task[..]);
         }
-        if noted.tasks.is_empty() {
-            noted.tasks.shrink_to(NEW_TASKS_ROOM);
-        }
+    }
+
+    /// Gives their memory back. All are read then.
+    pub(super) fn forget(&self) {
+        lock(&self.0).tasks = Map::default();
     }
 }
 
@@ -126,6 +129,11 @@ pub(super) struct Touched {
 }
 
 impl Batch<'_> {
+    /// Reads what there is of these tasks, so that nothing fails when their events are put: a change is staged whole or not at all.
+    pub(super) fn prepare<'b>(&mut self, mut tasks: impl Iterator<Item = &'b Bytes>) -> Result<(), Failure> {
+        tasks.try_for_each(|task| self.touch(task).map(drop))
+    }
+
     fn touch(&mut self, task: &Bytes) -> Result<&mut Touched, Failure> {
         let tables = self.tables;
         if !self.touched.contains_key(task) {
@@ -152,7 +160,7 @@ impl Batch<'_> {
     }
 
     /// Takes events up to a version away: those that have rows of their own by their keys, and the first one; its row stays while there
-    /// are newer ones. Those may be in this very batch.
+    /// are newer ones. Those may be in this very batch; what else is put meanwhile has to be newer than `version`.
     pub(super) fn forget(
         &mut self,
         task: &TaskKey,
@@ -196,10 +204,11 @@ pub(super) fn look_up(tables: &Tables, lookups: &[Lookup]) -> Result<Vec<Vec<Eve
     let tasks: Vec<Vec<u8>> = lookups.iter().map(|lookup| keys::task(&lookup.key)).collect();
     let number = tables.new_tasks.note(&tasks);
     let found = lookups.iter().zip(&tasks).map(|(lookup, task)| rows_of(tables, lookup, task));
-    let found = found.collect::<Result<Vec<_>, _>>()?;
-    let tasks = tasks.iter().map(Vec::as_slice);
-    tables.new_tasks.looked_up(number, tasks.zip(found.iter().map(Option::is_none)));
-    Ok(found.into_iter().map(Option::unwrap_or_default).collect())
+    let found = found.collect::<Result<Vec<_>, _>>();
+    let is_new = |index: usize| found.as_ref().is_ok_and(|found| found[index].is_none());
+    let tasks = tasks.iter().enumerate().map(|(index, task)| (task.as_slice(), is_new(index)));
+    tables.new_tasks.looked_up(number, tasks);
+    Ok(found?.into_iter().map(Option::unwrap_or_default).collect())
 }
 
 /// `None` = the task has no events.

@@ -5,7 +5,8 @@
 //! linearizable without a lock. While an fsync runs the next batch gathers; an idle writer adds no delay.
 //!
 //! The batch is written with `PersistMode::SyncData`: fjall then writes its journal, calls `fdatasync` on it, and
-//! only after that applies the rows to memory, so that a reader never sees what a crash could take back. A failed
+//! only after that applies the rows to memory, so that a reader never sees what a crash could take back. Before that it reads the
+//! first rows of tasks that get an event and are not known to be new ([`super::events`]). A failed
 //! commit poisons the database for good, so staged state needs no way back: from then on everything is refused.
 
 use std::path::PathBuf;
@@ -250,6 +251,7 @@ impl Writer {
         if !self.lately.is_quiet(bytes) || self.failed.is_some() {
             return;
         }
+        self.tables.new_tasks.forget();
         if self.tables.database.write_buffer_size() > QUIET_MEMTABLES_BYTES {
             self.flush_quiet_tables();
             self.has_flushed = true;

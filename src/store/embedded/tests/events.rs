@@ -8,6 +8,7 @@ use proptest::prelude::*;
 
 use super::{directory, open};
 use crate::model::{Decision, Epoch, EventRow, QueueName, Row, Shard, TaskId, TaskKey, Version, Wall};
+use crate::store::embedded::events::NEW_TASKS_MAX;
 use crate::store::embedded::meta::Staged;
 use crate::store::embedded::{Batch, EmbeddedStore, keys, tag};
 use crate::store::{Lookup, Store};
@@ -195,6 +196,36 @@ async fn what_is_put_and_forgotten_in_one_batch_leaves_the_newer_events() {
         batch.commit().expect("it is written");
         assert_eq!(overlap.versions().await, [5], "forgets first: {forgets_first}");
     }
+}
+
+#[tokio::test]
+async fn what_is_not_found_is_new_until_it_is_written_or_too_many_are_noted() {
+    let overlap = Overlap::new();
+    let new_tasks = &overlap.store.db.tables().new_tasks;
+    let task = keys::task(&key(0));
+    assert!(!new_tasks.take(&task), "nobody looked it up");
+    overlap.versions().await;
+    assert!(new_tasks.take(&task));
+    assert!(!new_tasks.take(&task), "it is new once");
+    overlap.versions().await;
+    let others: Vec<Vec<u8>> = (0..NEW_TASKS_MAX).map(|n| n.to_string().into_bytes()).collect();
+    new_tasks.note(&others);
+    assert!(!new_tasks.take(&task), "it is forgotten with all others");
+    overlap.put(&[1]);
+    overlap.versions().await;
+    assert!(!new_tasks.take(&task), "it was found");
+}
+
+#[tokio::test]
+async fn of_a_change_with_a_task_that_cannot_be_read_nothing_is_written() {
+    let overlap = Overlap::new();
+    overlap.store.db.tables().task_event.insert(keys::task(&key(1)), [7, 7, 7]).expect("it is written");
+    let rows = [Row::Event(event(0, 1, 1)), Row::Event(event(1, 1, 1))];
+    let refused = overlap.store.write(rows.into()).await.expect_err("it cannot be read");
+    assert!(refused.to_string().contains("task_event"), "{refused}");
+    assert_eq!(overlap.versions().await, [0u64; 0]);
+    overlap.store.write([Row::Event(event(0, 2, 1))].into()).await.expect("it is written");
+    assert_eq!(overlap.versions().await, [2]);
 }
 
 /// The format of before: each first event has a row of its own, and one without data says that there are some.
