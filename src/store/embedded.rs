@@ -175,16 +175,16 @@ impl Store for EmbeddedStore {
         let (db, packer) = (self.db.clone(), self.packer.clone());
         Box::pin(async move {
             let (rows, bytes) = encode_all(&rows, packer.as_deref())?;
-            let put = move |batch: &mut Batch<'_>| {
+            let put = move |batch: &mut Batch<'_>| -> Result<(), Failure> {
                 let events = rows.iter().filter(|row| row.table == Table::TaskEvent);
                 batch.prepare(events.map(|row| &row.key))?;
-                rows.into_iter().try_for_each(|Encoded { table, key, data }| match table {
-                    Table::TaskEvent => batch.event(key, data),
-                    _ => {
-                        batch.put(table, key, data);
-                        Ok(())
+                for Encoded { table, key, data } in rows {
+                    match table {
+                        Table::TaskEvent => batch.event(key, data),
+                        _ => batch.put(table, key, data),
                     }
-                })
+                }
+                Ok(())
             };
             Ok(db.ask(bytes, put).await??)
         })

@@ -6,7 +6,7 @@
 mod batches;
 mod dead_letters;
 mod late;
-mod lookups;
+pub(crate) mod lookups;
 mod operations;
 mod owners;
 mod retention;
@@ -170,7 +170,7 @@ fn ok<T>(what: &str, answer: Result<T, Error>) -> T {
     }
 }
 
-fn key_of(queue: &str, id: &str) -> TaskKey {
+pub(crate) fn key_of(queue: &str, id: &str) -> TaskKey {
     let queue = QueueName::new(queue).expect("the suite's queue names are legal");
     TaskKey { queue, id: TaskId::new(id).expect("the suite's ids are legal") }
 }
@@ -216,7 +216,7 @@ fn started(shard: Shard, place: Place, epoch: u64, seq: u64) -> FactRow {
     FactRow { shard, place, fact }
 }
 
-fn event(key: &TaskKey, version: u64, epoch: u64) -> EventRow {
+pub(crate) fn event(key: &TaskKey, version: u64, epoch: u64) -> EventRow {
     EventRow {
         key: key.clone(),
         version: Version(version),

@@ -10,10 +10,11 @@ use std::sync::Mutex;
 use fjall::Slice as Bytes;
 use foldhash::fast::RandomState;
 use indexmap::IndexMap;
+use indexmap::map::Entry;
 
 use super::db::{Failure, Table, Tables, lock};
 use super::keys;
-use super::read::{after, scan, unreadable};
+use super::read::{after, get, scan, unreadable};
 use super::writer::Batch;
 use crate::model::{Epoch, EventRow, TaskKey, Version};
 use crate::store::Lookup;
@@ -116,8 +117,7 @@ impl First {
     }
 
     fn read(tables: &Tables, task: &[u8]) -> Result<Option<First>, Failure> {
-        let data = tables.task_event.get(task).map_err(|e| Failure::of_read(&e))?;
-        data.map(|data| First::of(&data)).transpose()
+        get(&tables.task_event, task)?.map(|data| First::of(&data)).transpose()
     }
 }
 
@@ -135,19 +135,20 @@ impl Batch<'_> {
     }
 
     fn touch(&mut self, task: &Bytes) -> Result<&mut Touched, Failure> {
-        let tables = self.tables;
-        if !self.touched.contains_key(task) {
-            let is_new = tables.new_tasks.take(task);
-            let first = if is_new { None } else { First::read(tables, task)? };
-            self.touched.insert(task.clone(), Touched { first, puts_others: false });
+        match self.touched.entry(task.clone()) {
+            Entry::Occupied(touched) => Ok(touched.into_mut()),
+            Entry::Vacant(untouched) => {
+                let is_new = self.tables.new_tasks.take(task);
+                let first = if is_new { None } else { First::read(self.tables, task)? };
+                Ok(untouched.insert(Touched { first, puts_others: false }))
+            }
         }
-        Ok(self.touched.get_mut(task).expect("it was just put there"))
     }
 
-    /// Puts an event, its columns before its data, by the key of its task's first row.
-    pub(super) fn event(&mut self, task: Bytes, data: Bytes) -> Result<(), Failure> {
+    /// Puts an event of a task that was prepared, its columns before its data, by the key of the task's first row.
+    pub(super) fn event(&mut self, task: Bytes, data: Bytes) {
         let columns: Columns = *data.first_chunk().expect("an event is put with its columns");
-        let touched = self.touch(&task)?;
+        let touched = self.touched.get_mut(&task).expect("the tasks of all events are prepared");
         // The same event put once more stays where it is.
         if touched.first.is_none_or(|first| first == First::Here(columns)) {
             touched.first = Some(First::Here(columns));
@@ -156,7 +157,6 @@ impl Batch<'_> {
             touched.puts_others = true;
             self.put(Table::TaskEvent, [&task[..], &columns].concat(), &data[columns.len()..]);
         }
-        Ok(())
     }
 
     /// Takes events up to a version away: those that have rows of their own by their keys, and the first one; its row stays while there
@@ -213,9 +213,7 @@ pub(super) fn look_up(tables: &Tables, lookups: &[Lookup]) -> Result<Vec<Vec<Eve
 
 /// `None` = the task has no events.
 fn rows_of(tables: &Tables, lookup: &Lookup, task: &[u8]) -> Result<Option<Vec<EventRow>>, Failure> {
-    let Some(first) = tables.task_event.get(task).map_err(|e| Failure::of_read(&e))? else {
-        return Ok(None);
-    };
+    let Some(first) = get(&tables.task_event, task)? else { return Ok(None) };
     let mut rows = Vec::new();
     newest_first(tables, &lookup.key, &first, lookup.last, |row| {
         let below = row.version < lookup.first;
@@ -228,7 +226,7 @@ fn rows_of(tables: &Tables, lookup: &Lookup, task: &[u8]) -> Result<Option<Vec<E
 /// All rows of a task, newest first.
 pub(super) fn history(tables: &Tables, task: &TaskKey, rows_max: usize) -> Result<Vec<EventRow>, Failure> {
     let mut rows = Vec::new();
-    let first = tables.task_event.get(keys::task(task)).map_err(|e| Failure::of_read(&e))?;
+    let first = get(&tables.task_event, keys::task(task))?;
     let Some(first) = first.filter(|_| rows_max > 0) else { return Ok(rows) };
     newest_first(tables, task, &first, Version(u64::MAX), |row| {
         rows.push(row);

@@ -83,7 +83,7 @@ pub(super) fn check_format(tables: &Tables) -> Result<(), String> {
     }
     let found = found.map_or("an earlier one".to_owned(), |found| format!("format {found:?}"));
     Err(format!(
-        "its rows have {found}, this build reads formats 2 to {FORMAT}: use the build that made it, or another directory"
+        "its rows have {found}, this build reads formats {FORMATS_BEFORE:?} and {FORMAT}: use the build that made it, or another directory"
     ))
 }
 

@@ -154,7 +154,8 @@ fn open(
     Ok(ControlFlow::Continue(()))
 }
 
-fn get(table: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Bytes>, Failure> {
+/// Reads one row.
+pub(super) fn get(table: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Bytes>, Failure> {
     table.get(key).map_err(|e| Failure::of_read(&e))
 }
 

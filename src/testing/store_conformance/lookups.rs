@@ -16,7 +16,7 @@ pub(super) const CHECKS: &[(&str, CheckFn)] = &[
 ];
 
 /// What the port promises of a lookup among `rows`.
-fn wanted(rows: &[EventRow], lookup: &Lookup) -> Vec<EventRow> {
+pub(crate) fn wanted(rows: &[EventRow], lookup: &Lookup) -> Vec<EventRow> {
     let mut sorted: Vec<EventRow> =
         rows.iter().filter(|row| row.key == lookup.key && row.version <= lookup.last).cloned().collect();
     sorted.sort_by_key(|row| std::cmp::Reverse((row.version, row.epoch)));

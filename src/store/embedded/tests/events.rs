@@ -1,43 +1,27 @@
 //! Events of tasks against a set of all that was put and not forgotten; the rows of an earlier build among them.
 
-use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use futures::future::join_all;
 use proptest::prelude::*;
 
 use super::{directory, open};
-use crate::model::{Decision, Epoch, EventRow, QueueName, Row, Shard, TaskId, TaskKey, Version, Wall};
+use crate::model::{EventRow, Row, TaskKey, Version};
 use crate::store::embedded::events::NEW_TASKS_MAX;
 use crate::store::embedded::meta::Staged;
-use crate::store::embedded::{Batch, EmbeddedStore, keys, tag};
+use crate::store::embedded::{Batch, EmbeddedStore, Encoded, encode, keys, tag};
 use crate::store::{Lookup, Store};
+use crate::testing::store_conformance::{self, lookups::wanted};
 use crate::wire::row;
 
 const TASKS: usize = 3;
 
 fn key(task: usize) -> TaskKey {
-    TaskKey {
-        queue: QueueName::new("q").expect("a name"),
-        id: TaskId::new(&format!("t{task}")).expect("an id"),
-    }
+    store_conformance::key_of("q", &format!("t{task}"))
 }
 
 fn event(task: usize, version: u64, epoch: u64) -> EventRow {
-    EventRow {
-        key: key(task),
-        version: Version(version),
-        epoch: Epoch(epoch),
-        shard: Shard(0),
-        verb: "cancel".into(),
-        content_hash: [version as u8; 16],
-        event_id_hash: None,
-        appended: Wall(version.cast_signed()),
-        decision: Decision::Unknown,
-        current: None,
-        cancel_remembered: None,
-        reason: Some(format!("{task} {version} {epoch}")),
-    }
+    store_conformance::event(&key(task), version, epoch)
 }
 
 /// What happens at once.
@@ -66,9 +50,13 @@ fn round() -> impl Strategy<Value = Round> {
     )
 }
 
+fn lookup(task: usize, first: u64, last: u64) -> Lookup {
+    Lookup { key: key(task), first: Version(first), last: Version(last) }
+}
+
 async fn look_up(store: &EmbeddedStore, tasks: &[usize], first: u64, last: u64) -> Vec<Vec<EventRow>> {
-    let lookup = |task: &usize| Lookup { key: key(*task), first: Version(first), last: Version(last) };
-    store.lookup(tasks.iter().map(lookup).collect()).await.expect("it answers")
+    let lookups = tasks.iter().map(|task| lookup(*task, first, last));
+    store.lookup(lookups.collect()).await.expect("it answers")
 }
 
 async fn play(store: &EmbeddedStore, round: &Round) {
@@ -85,19 +73,16 @@ async fn play(store: &EmbeddedStore, round: &Round) {
 }
 
 async fn check(store: &EmbeddedStore, model: &BTreeSet<(usize, u64, u64)>) {
+    let rows: Vec<EventRow> = model.iter().map(|(task, v, e)| event(*task, *v, *e)).collect();
     for task in 0..TASKS {
-        let mut wanted: Vec<EventRow> =
-            model.iter().filter(|row| row.0 == task).map(|(task, v, e)| event(*task, *v, *e)).collect();
-        wanted.sort_by_key(|row| Reverse((row.version, row.epoch)));
+        let all = wanted(&rows, &lookup(task, 0, 9));
         for rows_max in [0, 1, 2, 100] {
             let found = store.history(key(task), rows_max).await.expect("it answers");
-            assert_eq!(found, wanted[..rows_max.min(wanted.len())], "history of {task}");
+            assert_eq!(found, all[..rows_max.min(all.len())], "history of {task}");
         }
         for (first, last) in [(0, 9), (3, 4), (2, 6), (5, 3)] {
-            let below = wanted.iter().filter(|row| row.version.0 <= last);
-            let in_range = below.clone().take_while(|row| row.version.0 >= first).count();
-            let wanted: Vec<EventRow> = below.take(in_range + 1).cloned().collect();
-            assert_eq!(look_up(store, &[task], first, last).await, [wanted], "{task}, {first} to {last}");
+            let found = look_up(store, &[task], first, last).await;
+            assert_eq!(found, [wanted(&rows, &lookup(task, first, last))], "{task}, {first} to {last}");
         }
     }
 }
@@ -126,9 +111,9 @@ proptest! {
 }
 
 fn put(batch: &mut Batch<'_>, version: u64) {
-    let row = event(0, version, 1);
-    let data = [&keys::event_columns_of(&row)[..], &row::encode_event(&row)].concat();
-    batch.event(keys::task(&row.key).into(), data.into()).expect("it is staged");
+    let Encoded { key, data, .. } = encode(&Row::Event(event(0, version, 1)));
+    batch.prepare([&key].into_iter()).expect("it is read");
+    batch.event(key, data);
 }
 
 /// The parts of changes and look-ups that overlap, one by one.
