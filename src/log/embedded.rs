@@ -6,6 +6,7 @@
 
 mod consumer;
 mod frame;
+mod partition;
 mod producer;
 mod read;
 mod retention;
@@ -21,11 +22,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use self::consumer::EmbeddedConsumer;
+pub use self::partition::Span;
 use self::producer::EmbeddedProducer;
 pub use self::read::{PartitionReader, TopicReader};
 pub use self::retention::Retention;
 use self::retention::Rounds;
-pub use self::topic::Span;
 use self::topic::TopicState;
 use super::{Answer, Consumer, Error, Producer, Record, Target, Topic};
 use crate::model::{Shard, Wall};

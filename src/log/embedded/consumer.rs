@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex};
 use futures::future::BoxFuture;
 use tokio::sync::Notify;
 
-use super::topic::{Partition, Span, TopicState};
+use super::partition::{Partition, Span};
+use super::topic::TopicState;
 use super::trim;
 use crate::log::{Answer, Assignment, Consumer, End, Error, Record};
 use crate::model::Shard;

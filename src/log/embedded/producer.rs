@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 
-use super::topic::{Partition, TopicState};
+use super::topic::TopicState;
 use super::{Shared, frame};
 use crate::log::{Answer, Error, Message, Producer, Record, Target, Topic, Written};
 use crate::model::partition_of;
-use crate::store::embedded::{Batch, Failure, Table};
+use crate::store::embedded::{Batch, Failure};
 
 /// What a rejected record may have over others, in bytes: the reason it carries.
 const REJECTED_EXTRA_BYTES: usize = 64 * 1024;
@@ -84,12 +84,9 @@ struct Append {
 }
 
 impl Append {
-    fn stage(mut self, batch: &mut Batch<'_>) -> Record {
-        self.topic.store(batch);
-        let partition: &Partition = &self.topic.partitions[self.number as usize];
-        let (offset, appended) = partition.assign((self.shared.clock)());
-        frame::stamp(&mut self.data, appended);
-        batch.put(Table::Log, frame::key(self.topic.number, self.number, offset), self.data);
+    fn stage(self, batch: &mut Batch<'_>) -> Record {
+        let now = (self.shared.clock)();
+        let (offset, appended) = TopicState::append(&self.topic, self.number, batch, now, self.data);
         let Message { key, headers, value, .. } = self.message;
         Record { offset, appended, leader_epoch: None, key, headers, value }
     }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::EmbeddedLog;
-use super::topic::{Span, TopicState};
+use super::partition::Span;
+use super::topic::TopicState;
 use crate::log::{Error, Record};
 use crate::store::embedded::{Database, lock};
 

@@ -1,5 +1,6 @@
 //! What the embedded log promises beyond the port: restarts, retention, topics of any name, times that never fall.
 
+mod frames;
 mod recovery;
 mod topics;
 

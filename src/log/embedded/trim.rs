@@ -7,10 +7,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::topic::{Span, TopicState};
+use super::partition::Span;
+use super::topic::TopicState;
 use crate::log::Error;
 use crate::model::Shard;
-use crate::store::embedded::{Batch, Database};
+use crate::store::embedded::{Batch, Database, Failure};
 
 /// Newest records of a partition that stay, applied or not, for whoever looks.
 pub(super) const KEEP_RECORDS: u64 = 1_000;
@@ -43,7 +44,12 @@ pub(super) fn hint(db: &Database, topic: &Arc<TopicState>, shard: Shard, below: 
         return;
     }
     let trimming = Trimming { topic: Arc::clone(topic), index: shard.0 as usize };
-    let asked = db.ask_now(STEP_BYTES, move |batch| drop_step(batch, &trimming, below), |()| ());
+    let said = move |dropped: &Result<(), Failure>| {
+        if let Err(failure) = dropped {
+            tracing::warn!(shard = shard.0, error = %failure, "applied records stay in the log");
+        }
+    };
+    let asked = db.ask_now(STEP_BYTES, move |batch| drop_step(batch, &trimming, below), said);
     if let Err(failure) = asked {
         tracing::debug!(shard = shard.0, error = %failure, "trim put off");
     }
@@ -60,13 +66,13 @@ pub(super) async fn forget(
     let index = index.ok_or(Error::NotAssigned(shard))?;
     while topic.partitions[index].span().first < below.min(topic.partitions[index].span().next) {
         let trimming = Trimming { topic: Arc::clone(topic), index };
-        db.ask(STEP_BYTES, move |batch| drop_step(batch, &trimming, below)).await?;
+        db.ask(STEP_BYTES, move |batch| drop_step(batch, &trimming, below)).await??;
     }
     Ok(true)
 }
 
-fn drop_step(batch: &mut Batch<'_>, trimming: &Trimming, below: u64) {
+fn drop_step(batch: &mut Batch<'_>, trimming: &Trimming, below: u64) -> Result<(), Failure> {
     let partition = &trimming.topic.partitions[trimming.index];
     let Span { first, next } = partition.span();
-    partition.drop_below(batch, first, below.min(next).min(first + STEP_RECORDS));
+    partition.drop_below(batch, first, below.min(next).min(first + STEP_RECORDS))
 }

@@ -60,22 +60,34 @@ pub(super) struct Job {
 pub(crate) struct Batch<'a> {
     rows: OwnedWriteBatch,
     /// As they were before this batch.
-    pub(super) tables: &'a Tables,
+    pub(crate) tables: &'a Tables,
     /// The rows that are compared before they change.
     pub(super) staged: &'a mut Staged,
     /// Tasks whose events this batch changes, by the keys of their first rows.
     pub(super) touched: Map<Slice, Touched>,
+    /// What puts rows that gather over all changes.
+    last: Vec<Last>,
 }
+
+type Last = Box<dyn FnOnce(&mut Batch<'_>)>;
 
 impl<'a> Batch<'a> {
     /// An empty one.
     pub(super) fn new(tables: &'a Tables, staged: &'a mut Staged) -> Batch<'a> {
         let rows = tables.database.batch().durability(Some(PersistMode::SyncData));
-        Batch { rows, tables, staged, touched: Map::default() }
+        Batch { rows, tables, staged, touched: Map::default(), last: Vec::new() }
+    }
+
+    /// When all changes are staged.
+    pub(crate) fn at_last(&mut self, put: impl FnOnce(&mut Batch<'_>) + 'static) {
+        self.last.push(Box::new(put));
     }
 
     /// Makes it durable, and then lets readers see it.
-    pub(super) fn commit(self) -> fjall::Result<()> {
+    pub(super) fn commit(mut self) -> fjall::Result<()> {
+        for put in std::mem::take(&mut self.last) {
+            put(&mut self);
+        }
         self.rows.commit()?;
         self.tables.new_tasks.written(self.touched.keys());
         Ok(())
