@@ -134,19 +134,21 @@ async fn a_directory_of_another_format_is_refused() {
     assert!(refused.to_string().contains("this build reads format"), "{refused}");
 }
 
-/// The format of before packs: its rows are read, and the builds of then refuse the directory from now on.
+/// Rows of earlier formats are read, and the builds of then refuse the directory from now on.
 #[tokio::test]
-async fn a_directory_without_packs_is_taken_over() {
-    let dir = directory();
-    let store = open(&dir);
-    store.write([payload(1, 10)].into()).await.expect("it is written");
-    store.db.tables().meta.insert([super::tag::FORMAT], [2]).expect("it is written");
-    drop(store);
-    for _ in 0..2 {
+async fn a_directory_of_an_earlier_format_is_taken_over() {
+    for before in 2..=4 {
+        let dir = directory();
         let store = open(&dir);
-        assert!(store.payload(Shard(1), place(1)).await.expect("it answers").is_some());
-        let format = store.db.tables().meta.get([super::tag::FORMAT]).expect("it answers");
-        assert_eq!(format.as_deref(), Some([4].as_slice()));
+        store.write([payload(1, 10)].into()).await.expect("it is written");
+        store.db.tables().meta.insert([super::tag::FORMAT], [before]).expect("it is written");
+        drop(store);
+        for _ in 0..2 {
+            let store = open(&dir);
+            assert!(store.payload(Shard(1), place(1)).await.expect("it answers").is_some());
+            let format = store.db.tables().meta.get([super::tag::FORMAT]).expect("it answers");
+            assert_eq!(format.as_deref(), Some([5].as_slice()));
+        }
     }
 }
 
