@@ -11,20 +11,26 @@ use crate::log::embedded::partition::last_frame;
 use crate::log::embedded::{EmbeddedLog, PartitionReader, frame};
 use crate::log::{Error, Message, Record};
 use crate::model::Shard;
-use crate::store::embedded::{Database, Table};
+use crate::store::embedded::{Batch, Database, Table};
 
 const SHARDS_USED: u32 = 2;
 
 /// Keeps the writer staging until it is dropped: what comes meanwhile is in one batch, the next.
-fn hold_up(db: &Database) -> mpsc::Sender<()> {
+async fn hold_up(db: &Database) -> mpsc::Sender<()> {
     let (go_on, held) = mpsc::channel::<()>();
-    drop(db.ask_now(0, move |_| held.recv().ok(), |_| ()).expect("there is room"));
+    let (begun, begins) = tokio::sync::oneshot::channel();
+    let stage = move |_: &mut Batch<'_>| {
+        begun.send(()).expect("somebody waits");
+        held.recv().ok();
+    };
+    drop(db.ask_now(0, stage, |()| ()).expect("there is room"));
+    begins.await.expect("it is staged");
     go_on
 }
 
 /// Writes all of it in one batch of the writer's.
 async fn write_together(db: &Database, log: &EmbeddedLog, records: Vec<(u32, Bytes)>) {
-    let go_on = hold_up(db);
+    let go_on = hold_up(db).await;
     let producer = log.producer();
     let written = records
         .into_iter()
@@ -220,7 +226,7 @@ async fn of_a_frame_only_what_is_published_is_read() {
     let dir = directory();
     let db = database(&dir);
     let log = log(&db).await;
-    let go_on = hold_up(&db);
+    let go_on = hold_up(&db).await;
     let first = log.producer().produce(schedule(0, "first"));
     let (publish, held) = mpsc::channel::<()>();
     let (reached, reaches) = tokio::sync::oneshot::channel();
