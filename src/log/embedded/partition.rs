@@ -19,10 +19,10 @@ use crate::store::embedded::{Batch, Failure, Table, Tables, lock, meta_key, tag}
 const RECENT_RECORDS_MAX: usize = 256;
 /// And their size, in bytes.
 const RECENT_BYTES_MAX: usize = 64 * 1024;
-/// Bytes of frames that are read to drop them at one time, which is time that nothing is written in.
-const DROP_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Room kept for them when there are none.
 const RECENT_ROOM: usize = 8;
+/// Bytes of frames that are read to drop them at one time, which is time that nothing is written in.
+const DROP_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// One partition of a topic.
 pub(super) struct Partition {
@@ -197,12 +197,12 @@ impl Partition {
         if offset >= next {
             return Ok(Vec::new());
         }
-        let mut failure = None;
+        let (records_max, mut failure) = (records_max.max(1), None);
         let mut frames = self.frames(tables, offset, next).peekable();
         let begins_there = matches!(frames.peek(), Some(Ok((first, _))) if *first == offset);
         let around = if begins_there { None } else { self.frame_with(tables, offset)? };
         let read = around.map(Ok).into_iter().chain(frames).flat_map(|frame| match frame {
-            Ok((first, data)) => records_of(first, &data, offset),
+            Ok((first, data)) => records_of(first, &data, offset, records_max),
             Err(failure) => vec![Err(failure)],
         });
         let read = read.map_while(|record| record.map_err(|e| failure = Some(e)).ok());
@@ -245,7 +245,7 @@ impl Partition {
 
     fn appended(&self, tables: &Tables, offset: u64) -> Result<Wall, Failure> {
         let frame = self.frame_with(tables, offset)?;
-        let record = frame.and_then(|(first, data)| records_of(first, &data, offset).into_iter().next());
+        let record = frame.and_then(|(first, data)| records_of(first, &data, offset, 1).pop());
         let (topic, number) = (self.topic, self.number);
         let lost = || {
             Failure::Corrupt(format!("record at offset {offset} of topic number {topic}, partition {number}"))
@@ -284,9 +284,9 @@ impl Partition {
         if below <= first {
             return Ok(());
         }
-        let start = self.frame_with(batch.tables, first)?.map_or(first, |(start, _)| start);
         let (mut gone, mut bytes) = (Vec::new(), 0);
-        for frame in self.frames(batch.tables, start, below) {
+        // What ends before `first` is gone: only the frame that it lies in begins before it.
+        for frame in self.frames(batch.tables, earliest(first), below) {
             let (start, data) = frame?;
             if bytes >= DROP_BYTES_MAX {
                 below = start;
@@ -310,6 +310,11 @@ impl Partition {
     }
 }
 
+/// Where a frame that an offset lies in begins at the earliest.
+fn earliest(offset: u64) -> u64 {
+    offset.saturating_sub(frame::RECORDS_MAX as u64 - 1)
+}
+
 fn frame_of(guard: fjall::Guard) -> Result<(u64, Slice), Failure> {
     let (key, data) = guard.into_inner().map_err(|e| Failure::of_read(&e))?;
     let offset = frame::offset_of(&key).ok_or_else(|| Failure::Corrupt("key of a record".to_owned()))?;
@@ -324,16 +329,15 @@ pub(super) fn last_frame(
     from: u64,
     to: u64,
 ) -> Result<Option<(u64, Slice)>, Failure> {
-    let from = from.saturating_sub(frame::RECORDS_MAX as u64 - 1);
-    let range = frame::key(topic, partition, from)..=frame::key(topic, partition, to);
+    let range = frame::key(topic, partition, earliest(from))..=frame::key(topic, partition, to);
     tables.log.range(range).next_back().map(frame_of).transpose()
 }
 
-/// The records of a frame from an offset on; of what cannot be read one error.
-fn records_of(first: u64, data: &[u8], from: u64) -> Vec<Result<Record, Failure>> {
+/// The records of a frame from an offset on, at most so many; of what cannot be read one error.
+fn records_of(first: u64, data: &[u8], from: u64, records_max: usize) -> Vec<Result<Record, Failure>> {
     let corrupt = |offset| Failure::Corrupt(format!("record near offset {offset}"));
     let Some(records) = frame::split(data) else { return vec![Err(corrupt(first))] };
-    let numbered = (first..).zip(records).skip_while(|(offset, _)| *offset < from);
+    let numbered = (first..).zip(records).skip_while(|(offset, _)| *offset < from).take(records_max);
     let read = numbered.map(|(offset, data)| frame::decode(offset, data).ok_or_else(|| corrupt(offset)));
     read.collect()
 }

@@ -86,7 +86,7 @@ struct Append {
 impl Append {
     fn stage(self, batch: &mut Batch<'_>) -> Record {
         let now = (self.shared.clock)();
-        let (offset, appended) = TopicState::append(&self.topic, self.number, batch, now, self.data);
+        let (offset, appended) = self.topic.append(self.number, batch, now, self.data);
         let Message { key, headers, value, .. } = self.message;
         Record { offset, appended, leader_epoch: None, key, headers, value }
     }

@@ -73,20 +73,20 @@ impl TopicState {
         Ok(TopicState { name, number, id, partitions, stored: AtomicBool::new(true) })
     }
 
-    /// Puts a record of one of its partitions into the batch, at the next offset and at a time that is never before that of the
-    /// record before: which they are.
+    /// Puts a record of one of its partitions into the batch: at what offset, the next, and at what time, which is never before
+    /// that of the record before.
     pub(super) fn append(
-        topic: &Arc<TopicState>,
+        self: &Arc<Self>,
         partition: u32,
         batch: &mut Batch<'_>,
         now: Wall,
         record: Vec<u8>,
     ) -> (u64, Wall) {
-        topic.store(batch);
+        self.store(batch);
         let index = partition as usize;
-        let appended = topic.partitions[index].append(batch, now, record);
+        let appended = self.partitions[index].append(batch, now, record);
         if appended.begins_frame {
-            let topic = Arc::clone(topic);
+            let topic = Arc::clone(self);
             batch.at_last(move |batch| topic.partitions[index].close_frame(batch));
         }
         (appended.offset, appended.at)
