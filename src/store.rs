@@ -169,8 +169,8 @@ pub trait Store: Send + Sync + 'static {
     /// All events of one task, newest first, at most `rows_max`.
     fn history(&self, key: TaskKey, rows_max: usize) -> Answer<Vec<EventRow>>;
 
-    /// Rows of places `from <= place < to`, about `rows_max` of them but never part of a place; starts and ends that a store lays
-    /// down together may come on top.
+    /// Rows of places `from <= place < to`, about `rows_max` of them but never part of a place; what a store lays down
+    /// together may come on top.
     fn slice(&self, shard: Shard, from: Place, to: Place, rows_max: usize) -> Answer<Slice>;
 
     /// The same from the end: the newest place first, the rows of a place in their order. `next` is the place before which it

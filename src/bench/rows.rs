@@ -32,9 +32,9 @@ pub(super) struct Rows {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Written {
-    /// Rows of each table: starts and ends that were packed as the packs they are in.
+    /// Rows of each table: those that were packed as the packs they are in.
     pub rows: BTreeMap<String, f64>,
-    /// Starts and ends that lie in packs.
+    /// Rows that lie in packs.
     pub packed: f64,
     /// Bytes of all of them as they are encoded, without what the store adds: payloads that lie apart counted, of all other rows
     /// one in 17 weighed.
@@ -46,7 +46,7 @@ pub struct Written {
 }
 
 impl Written {
-    /// With starts and ends as they were packed; bytes stay those of the rows.
+    /// With rows as they were packed; bytes stay those of the rows.
     pub(super) fn packed(mut self, now: Packs, before: Packs, tasks: f64) -> Written {
         let packs = now.packs.saturating_sub(before.packs) as f64 / tasks;
         let rows = now.rows.saturating_sub(before.rows) as f64 / tasks;

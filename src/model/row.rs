@@ -10,7 +10,7 @@
 //!     12:00:01  v7   3 ended         3  41    retryable, next at 12:00:02
 //!     12:00:01  v7   1 superseded    -  9     event v9 cancelled it
 //! ```
-//! How a store lays starts and ends down is its own affair: both put those that are written together into one row (`store/pack`).
+//! How a store lays facts down is its own affair: both put those that are written together into one row (`store/pack`).
 
 use std::sync::Arc;
 

@@ -133,7 +133,7 @@ impl Cassandra {
             writes,
             lookups,
             places,
-            packer: Packer::default(),
+            packer: Packer::of_tasks_too(),
             packs_refused: AtomicBool::new(false),
             requests: Semaphore::new(REQUESTS_IN_FLIGHT_MAX),
             asked: AtomicU64::new(0),

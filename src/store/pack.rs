@@ -1,7 +1,8 @@
-//! Starts and ends of many tasks in one row.
+//! Tasks, starts and ends of many tasks in one row.
 //!
-//! Of a task's four rows two are its start and its end, and they are written together with those of other tasks. A row costs a
-//! store far more than its bytes, so those that go together are one row, a pack, with a line for each:
+//! Of a task's four rows three are the task itself, its start and its end, and they are written together with those of other tasks.
+//! A row costs a store far more than its bytes, so those that go together are one row, a pack, with a line for each; tasks only
+//! where the store says so:
 //!
 //! ```text
 //! ready_at version kind epoch seq data
@@ -15,9 +16,10 @@
 //! (12:00:01.500, 17)   of the tasks that were ready at this millisecond, maybe a million, those with versions 17 × 256 …
 //! ```
 //!
-//! What has too few others with it stays a row of its own, and so does all that is rare or large. A pack is named by a digest of
-//! what is in it: like every row it is written once, and the same again is the same row. A row may be on record alone and in
-//! packs, or in several: it is the same row everywhere, and is read once.
+//! What has too few others with it stays a row of its own, and so does all that is rare or large, and one task of each cell that a
+//! call packs tasks of: where there are packs, there is a row. A pack is named by a digest of what is in it: like every row it is
+//! written once, and the same again is the same row. A row may be on record alone and in packs, or in several: it is the same row
+//! everywhere, and is read once.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -27,7 +29,7 @@ use std::sync::{Mutex, PoisonError};
 
 use sha2::{Digest, Sha256};
 
-use crate::model::{Fact, FactRow, Outcome, Place, Row, Shard, Version, Wall};
+use crate::model::{Fact, FactRow, Outcome, Payload, Place, Row, Shard, Version, Wall};
 use crate::wire::row as codec;
 
 use super::Packs;
@@ -38,11 +40,13 @@ const ROWS_MIN: usize = 4;
 const BYTES_MAX: usize = 16 * 1024;
 /// A result or an error of more bytes is not packed.
 const TEXT_BYTES_MAX: usize = 256;
+/// A task whose payload and labels have more bytes is not packed.
+const CONTENT_BYTES_MAX: usize = 512;
 /// Attempts of a task that are packed, at most: a task may be tried for weeks, and all of a cell is read for each of its tasks.
 const ATTEMPTS_MAX: u32 = 16;
 /// Rows packed in the cell of a second, at most: all are read for each of its tasks. By one process, as long as it counts them.
 const ROWS_OF_SECOND_MAX: usize = 4_096;
-/// Seconds whose packs are counted at once.
+/// Seconds whose packs are counted at once; those with few rows are forgotten first.
 const SECONDS_COUNTED_MAX: usize = 4_096;
 /// Width of the cell of a second.
 pub(super) const SECOND_MS: i64 = 1_000;
@@ -69,8 +73,7 @@ impl Cell {
     /// That of its second. For a range of places that of the first one lies before [`Cell::of_instant`] of it, all others from there
     /// to [`Cell::of_instant`] of the last one.
     pub(super) fn of_second(place: Place) -> Cell {
-        let second = place.ready_at.0.div_euclid(SECOND_MS).saturating_mul(SECOND_MS);
-        Cell { ready_at: Wall(second), versions: OF_SECOND }
+        Cell { ready_at: second_of(place.ready_at), versions: OF_SECOND }
     }
 
     /// That of its millisecond.
@@ -78,6 +81,23 @@ impl Cell {
         let versions = (place.version.0 >> VERSIONS_BITS).cast_signed();
         Cell { ready_at: place.ready_at, versions }
     }
+
+    /// Where a reader of a range stops that has read all cells before this one.
+    pub(super) fn start(self) -> Place {
+        let version = self.versions.max(0).cast_unsigned() << VERSIONS_BITS;
+        Place { ready_at: self.ready_at, version: Version(version) }
+    }
+
+    /// The same of who reads back and has read all cells after this one, and reads that of the second of where it stops then.
+    pub(super) fn end(self) -> Place {
+        let next = Cell { versions: self.versions + 1, ..self }.start();
+        if next.version > Version::MAX { Place::start_of(self.ready_at.plus_ms(1)) } else { next }
+    }
+}
+
+/// The start of a time's second.
+pub(super) fn second_of(time: Wall) -> Wall {
+    Wall(time.0.div_euclid(SECOND_MS).saturating_mul(SECOND_MS))
 }
 
 /// Rows of one cell in one row.
@@ -136,6 +156,8 @@ impl Indexes {
 /// Packs rows.
 #[derive(Default)]
 pub(super) struct Packer {
+    /// Tasks too.
+    packs_tasks: bool,
     packs: AtomicU64,
     rows: AtomicU64,
     /// Rows packed in cells of seconds, so far.
@@ -149,6 +171,11 @@ struct Candidate<'a, P> {
 }
 
 impl Packer {
+    /// One that packs tasks as well as starts and ends.
+    pub(super) fn of_tasks_too() -> Packer {
+        Packer { packs_tasks: true, ..Packer::default() }
+    }
+
     /// Packs what can be packed of the rows of a call; of each pack all rows are of one partition.
     pub(super) fn pack<P: Ord + Copy>(
         &self,
@@ -157,7 +184,7 @@ impl Packer {
     ) -> Packed<P> {
         let mut packed = Packed::default();
         let candidates = rows.iter().enumerate().filter_map(|(index, row)| match row {
-            Row::Fact(row) if is_packed(&row.fact) => {
+            Row::Fact(row) if self.is_packed(&row.fact) => {
                 Some(Candidate { partition: partition_of(row), index, row })
             }
             _ => None,
@@ -176,11 +203,11 @@ impl Packer {
                 if of_instant.len() < ROWS_MIN {
                     rest.extend(of_instant);
                 } else {
-                    packed.take(instant(&of_instant[0]), &of_instant.iter().collect::<Vec<_>>());
+                    packed.take(instant(&of_instant[0]), of_instant.iter().collect());
                 }
             }
             if rest.len() >= ROWS_MIN && self.has_room(rest[0].row.shard, cell.ready_at, rest.len()) {
-                packed.take(cell, &rest);
+                packed.take(cell, rest);
             }
         }
         self.packs.fetch_add(packed.packs.len() as u64, Ordering::Relaxed);
@@ -194,8 +221,34 @@ impl Packer {
         Packs { packs: count(&self.packs), rows: count(&self.rows) }
     }
 
+    /// Only what there is of every task, as long as it is small, and of each so much.
+    fn is_packed(&self, fact: &Fact) -> bool {
+        match fact {
+            Fact::Started(started) => started.attempt <= ATTEMPTS_MAX,
+            Fact::Ended(ended) => {
+                let result = ended.result.as_ref().map_or(0, |bytes| bytes.len());
+                let error = ended.error.as_ref().map_or(0, |text| text.len());
+                result.max(error) <= TEXT_BYTES_MAX
+                    && is_counted(ended.outcome)
+                    && ended.failures <= ATTEMPTS_MAX
+            }
+            Fact::Task { content, .. } if self.packs_tasks => match &content.payload {
+                Payload::Inline(payload) => {
+                    let labels = content.labels.iter().map(|(name, value)| name.len() + value.len());
+                    // A payload lies in its line as it was sent, with line feeds between its parts.
+                    payload.len() + labels.sum::<usize>() <= CONTENT_BYTES_MAX && !payload.contains(&b'\n')
+                }
+                Payload::Stored(_) => false,
+            },
+            Fact::Task { .. } | Fact::Superseded { .. } | Fact::Closed { .. } => false,
+        }
+    }
+
     fn has_room(&self, shard: Shard, second: Wall, more: usize) -> bool {
         let mut of_seconds = self.of_seconds.lock().unwrap_or_else(PoisonError::into_inner);
+        if of_seconds.len() >= SECONDS_COUNTED_MAX {
+            of_seconds.retain(|_, rows| *rows > ROWS_OF_SECOND_MAX / 16);
+        }
         if of_seconds.len() >= SECONDS_COUNTED_MAX {
             of_seconds.clear();
         }
@@ -206,7 +259,11 @@ impl Packer {
 }
 
 impl<P: Copy> Packed<P> {
-    fn take(&mut self, cell: Cell, rows: &[&Candidate<'_, P>]) {
+    /// All but the first task, so that a partition with packs has a row.
+    fn take(&mut self, cell: Cell, mut rows: Vec<&Candidate<'_, P>>) {
+        if let Some(stays) = rows.iter().position(|one| matches!(one.row.fact, Fact::Task { .. })) {
+            rows.remove(stays);
+        }
         let (mut data, mut first) = (String::new(), 0);
         for (at, Candidate { partition, index, row }) in rows.iter().enumerate() {
             self.taken.add(*index);
@@ -223,19 +280,6 @@ impl<P: Copy> Packed<P> {
 
 fn digest(data: &str) -> i64 {
     Sha256::digest(data.as_bytes()).first_chunk().map_or(0, |bytes| i64::from_be_bytes(*bytes))
-}
-
-/// Only what there is of every task, as long as it is small, and of each so much.
-fn is_packed(fact: &Fact) -> bool {
-    match fact {
-        Fact::Started(started) => started.attempt <= ATTEMPTS_MAX,
-        Fact::Ended(ended) => {
-            let result = ended.result.as_ref().map_or(0, |bytes| bytes.len());
-            let error = ended.error.as_ref().map_or(0, |text| text.len());
-            result.max(error) <= TEXT_BYTES_MAX && is_counted(ended.outcome) && ended.failures <= ATTEMPTS_MAX
-        }
-        Fact::Task { .. } | Fact::Superseded { .. } | Fact::Closed { .. } => false,
-    }
 }
 
 /// Whether ends like this come as often as `failures` says and once more. Others may come without end.

@@ -57,7 +57,7 @@ pub(super) struct Packs<'a> {
     order: Order,
     range: (Place, Place),
     pages: Pages<'a, (i32, i64, i32, i64, i64, i64, i64)>,
-    /// The cell that was read last.
+    /// The cell that was read last, maybe not all of it.
     reached: Option<Cell>,
     found: Vec<FactRow>,
 }
@@ -88,18 +88,36 @@ impl<'a> Packs<'a> {
         Ok(())
     }
 
-    /// Reads the rest: all, or at least those of places before `stop`, read back those from it on.
-    pub(super) async fn until(mut self, stop: Option<Place>) -> Result<Vec<FactRow>, Error> {
-        let order = self.order;
-        let is_past = |reached: Cell| match (stop.map(Cell::of_instant), order) {
-            (None, _) => false,
-            (Some(stop), Order::OldestFirst) => reached > stop,
-            (Some(stop), Order::NewestFirst) => reached < stop,
-        };
-        while self.pages.has_more() && !self.reached.is_some_and(is_past) {
+    /// Reads the rest until `rows_max` rows are reached, of places before `stop` or, read back, from it on: the rows, and where it
+    /// stopped. Read back, the cell of the second of that place is still to be read.
+    pub(super) async fn until(
+        mut self,
+        stop: Option<Place>,
+        rows_max: usize,
+    ) -> Result<(Vec<FactRow>, Option<Place>), Error> {
+        while self.pages.has_more() {
+            if let Some(got_to) = self.got_to() {
+                let (from, to) = self.range;
+                let end = if self.order == Order::OldestFirst { to } else { from };
+                if self.order.is_reached(got_to, stop.unwrap_or(end)) {
+                    break;
+                }
+                if self.found.len() >= rows_max {
+                    return Ok((self.found, Some(got_to)));
+                }
+            }
             self.read().await?;
         }
-        Ok(self.found)
+        Ok((self.found, stop))
+    }
+
+    /// How far it was read, if that is a step.
+    fn got_to(&self) -> Option<Place> {
+        let (from, to) = self.range;
+        match self.order {
+            Order::OldestFirst => self.reached.map(Cell::start).filter(|start| *start > from),
+            Order::NewestFirst => self.reached.map(Cell::end).filter(|end| *end < to),
+        }
     }
 }
 

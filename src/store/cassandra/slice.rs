@@ -4,7 +4,6 @@
 //! a window that finds rows reads a share of the wanted rows from each of its buckets, so that it never holds many
 //! more rows than were asked for. Where a bucket holds more than its share, reading goes on at the place it got to.
 
-use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use futures::future::try_join_all;
@@ -38,14 +37,15 @@ pub(super) async fn slice(
         return Ok(Slice::default());
     }
     let layout = shared.layout().await?;
-    let mut rows_max = rows_max.max(1);
+    let rows_max = rows_max.max(1);
     let buckets = Buckets::of_range(shared, layout, shard, from, to).await?;
     let mut reader = Reader { shared, layout, shard, order: Order::OldestFirst, is_probing: false };
     let window_max = (WINDOW_MAX / layout.subs as usize).max(1);
     let (mut found, mut at, mut width) = (Vec::new(), from, 1);
+    let mut packed = 0;
     while found.len() < rows_max {
         let window = buckets.window(layout.bucket_of(at), width);
-        let Some(last) = window.last() else { return Ok(cut(found, rows_max, None)) };
+        let Some(last) = window.last() else { return Ok(cut(found, rows_max + packed, None)) };
         reader.is_probing = window.len() > 1;
         let share = ((rows_max - found.len()) / window.len()).max(SHARE_ROWS_MIN);
         let parts = try_join_all(window.iter().map(|bucket| reader.bucket(*bucket, (at, to), share))).await?;
@@ -53,7 +53,7 @@ pub(super) async fn slice(
         width = if nothing { (width * 2).min(window_max) } else { (width / 2).max(1) };
         at = start_of(layout, *last + 1);
         for part in parts {
-            rows_max += part.packed;
+            packed += part.packed;
             found.extend(part.rows);
             if let Some(stop) = part.stop {
                 (at, width) = (stop, 1);
@@ -61,7 +61,7 @@ pub(super) async fn slice(
             }
         }
     }
-    Ok(cut(found, rows_max, Some(at).filter(|at| *at < to)))
+    Ok(cut(found, rows_max + packed, Some(at).filter(|at| *at < to)))
 }
 
 pub(super) fn start_of(layout: Layout, bucket: i64) -> Place {
@@ -141,8 +141,27 @@ pub(super) enum Order {
     NewestFirst,
 }
 
-/// Rows of a partition or bucket, in order: all of them unless it stops, oldest first before a place, newest first after
-/// one.
+impl Order {
+    /// Whether who has read up to a place needs no more for what lies up to another.
+    pub(super) fn is_reached(self, got_to: Place, stop: Place) -> bool {
+        match self {
+            Order::OldestFirst => got_to >= stop,
+            Order::NewestFirst => got_to <= stop,
+        }
+    }
+}
+
+/// Rows of a partition, the oldest first: all of those wanted unless it stops, before a place or, read back, from one on. Others
+/// may be among them.
+struct Partition {
+    /// Those of `due`.
+    rows: Vec<FactRow>,
+    /// Those in packs.
+    packed: Vec<FactRow>,
+    stop: Option<Place>,
+}
+
+/// Rows of a bucket, in order: all of them unless it stops, oldest first before a place, newest first after one.
 pub(super) struct Part {
     pub(super) rows: Vec<FactRow>,
     pub(super) stop: Option<Place>,
@@ -155,7 +174,7 @@ pub(super) struct Reader<'a> {
     pub(super) layout: Layout,
     pub(super) shard: Shard,
     pub(super) order: Order,
-    /// Most of what is read is likely empty: packs are read after the rows, and not beside them.
+    /// Most of what is read is likely empty: of whole buckets packs are read after the rows, and not beside them.
     pub(super) is_probing: bool,
 }
 
@@ -168,21 +187,24 @@ impl Reader<'_> {
         share: usize,
     ) -> Result<Part, Error> {
         let partitions = (0..self.layout.subs as i32).map(|sub| self.partition(bucket, sub, range, share));
-        let mut parts = try_join_all(partitions).await?;
-        if parts.len() == 1 {
-            return Ok(parts.remove(0));
-        }
+        let parts = try_join_all(partitions).await?;
         let stops = parts.iter().filter_map(|part| part.stop);
         let stop = if self.is_back() { stops.max() } else { stops.min() };
-        let packed = parts.iter().map(|part| part.packed).sum();
-        let mut rows: Vec<FactRow> = parts.into_iter().flat_map(|part| part.rows).collect();
+        let is_in = |row: &FactRow| stop.is_none_or(|stop| (row.place < stop) != self.is_back());
+        let (mut rows, mut packed) = (Vec::new(), Vec::new());
+        for part in parts {
+            rows.extend(part.rows.into_iter().filter(is_in));
+            packed.extend(part.packed.into_iter().filter(is_in));
+        }
         // Stable: the rows of one place come from one partition and keep its order.
+        rows.sort_by_key(|row| row.place);
+        let alone = rows.len();
+        pack::merge(&mut rows, packed);
+        let packed = rows.len() - alone;
         if self.is_back() {
-            rows.retain(|row| stop.is_none_or(|stop| row.place >= stop));
-            rows.sort_by_key(|row| Reverse(row.place));
-        } else {
-            rows.retain(|row| stop.is_none_or(|stop| row.place < stop));
-            rows.sort_by_key(|row| row.place);
+            // The places turn round, the rows of one keep their order.
+            rows.reverse();
+            rows.chunk_by_mut(|one, next| one.place == next.place).for_each(<[FactRow]>::reverse);
         }
         Ok(Part { rows, stop, packed })
     }
@@ -191,43 +213,42 @@ impl Reader<'_> {
         self.order == Order::NewestFirst
     }
 
-    /// Rows of one partition within a range, with what is packed of them; when there are more than `share`, it stops at the end
-    /// of a place. Packs are of tasks that have their rows: where there are none, none are read.
+    /// Rows of one partition within a range, and what is packed of them; when there are more than `share`, it stops at the end of a
+    /// place.
     async fn partition(
         &self,
         bucket: i64,
         sub: i32,
         range: (Place, Place),
         share: usize,
-    ) -> Result<Part, Error> {
+    ) -> Result<Partition, Error> {
         let partition = (bucket, sub);
         let mut packs = Packs::new(self, partition, range);
         let of_second = |place| packs::of_second(self, partition, place, range);
-        let (mut part, second) = if self.is_probing {
-            (self.rows(bucket, sub, range, share).await?, None)
+        let (read, second) = if self.is_probing && self.is_whole(bucket, range) {
+            let read = self.rows(bucket, sub, range, share).await?;
+            // Where there are packs, there is a row.
+            if read.rows.is_empty() {
+                return Ok(read);
+            }
+            (read, None)
         } else {
             let rows = self.rows(bucket, sub, range, share);
-            let (part, (), second) = tokio::try_join!(rows, packs.read(), of_second(range.0))?;
-            (part, Some(second))
+            let (read, (), second) = tokio::try_join!(rows, packs.read(), of_second(range.0))?;
+            (read, Some(second))
         };
-        if !part.rows.is_empty() {
-            let first = part.stop.filter(|_| self.is_back()).unwrap_or(range.0);
-            let mut packed = match second.filter(|_| first == range.0) {
-                Some(second) => second,
-                None => of_second(first).await?,
-            };
-            packed.extend(packs.until(part.stop).await?);
-            packed.retain(|row| part.stop.is_none_or(|stop| (row.place < stop) != self.is_back()));
-            let rows = part.rows.len();
-            pack::merge(&mut part.rows, packed);
-            part.packed = part.rows.len() - rows;
-        }
-        if self.is_back() {
-            // The places turn round, the rows of one keep their order.
-            part.rows.reverse();
-            part.rows.chunk_by_mut(|one, next| one.place == next.place).for_each(<[FactRow]>::reverse);
-        }
-        Ok(part)
+        let (mut packed, stop) = packs.until(read.stop, share).await?;
+        let first = stop.filter(|_| self.is_back()).unwrap_or(range.0);
+        packed.extend(match second.filter(|_| first == range.0) {
+            Some(second) => second,
+            None => of_second(first).await?,
+        });
+        Ok(Partition { packed, stop, ..read })
+    }
+
+    /// Whether a range has all of a bucket.
+    fn is_whole(&self, bucket: i64, (from, to): (Place, Place)) -> bool {
+        from <= start_of(self.layout, bucket) && start_of(self.layout, bucket + 1) <= to
     }
 
     /// Rows of `due` alone, the oldest first whatever the order in which they are read.
@@ -237,7 +258,7 @@ impl Reader<'_> {
         sub: i32,
         (from, to): (Place, Place),
         share: usize,
-    ) -> Result<Part, Error> {
+    ) -> Result<Partition, Error> {
         let statements = &self.shared.statements;
         let mut statement =
             if self.is_back() { &statements.due_range_back } else { &statements.due_range }.clone();
@@ -270,7 +291,7 @@ impl Reader<'_> {
         if self.is_back() {
             found.reverse();
         }
-        Ok(Part { rows: found, stop, packed: 0 })
+        Ok(Partition { rows: found, packed: Vec::new(), stop })
     }
 
     /// Rows of `due` alone of places of one partition.

@@ -20,14 +20,15 @@ pub(super) async fn slice_back(
         return Ok(Slice::default());
     }
     let layout = shared.layout().await?;
-    let mut rows_max = rows_max.max(1);
+    let rows_max = rows_max.max(1);
     let buckets = Buckets::of_range(shared, layout, shard, from, to).await?;
     let mut reader = Reader { shared, layout, shard, order: Order::NewestFirst, is_probing: false };
     let window_max = (WINDOW_MAX / layout.subs as usize).max(1);
     let (mut found, mut at, mut width) = (Vec::new(), to, 1);
+    let mut packed = 0;
     while found.len() < rows_max && at > from {
         let window = buckets.window_back(layout.bucket_before(at), width);
-        let Some(lowest) = window.last() else { return Ok(cut(found, rows_max, None)) };
+        let Some(lowest) = window.last() else { return Ok(cut(found, rows_max + packed, None)) };
         reader.is_probing = window.len() > 1;
         let share = ((rows_max - found.len()) / window.len()).max(SHARE_ROWS_MIN);
         let parts =
@@ -36,7 +37,7 @@ pub(super) async fn slice_back(
         width = if nothing { (width * 2).min(window_max) } else { (width / 2).max(1) };
         at = start_of(layout, *lowest);
         for part in parts {
-            rows_max += part.packed;
+            packed += part.packed;
             found.extend(part.rows);
             if let Some(stop) = part.stop {
                 (at, width) = (stop, 1);
@@ -44,7 +45,7 @@ pub(super) async fn slice_back(
             }
         }
     }
-    Ok(cut(found, rows_max, Some(at).filter(|at| *at > from)))
+    Ok(cut(found, rows_max + packed, Some(at).filter(|at| *at > from)))
 }
 
 /// Ends a slice after the place that holds its `rows_max`-th row.

@@ -1,8 +1,8 @@
 //! Writes rows: grouped into few requests, sent side by side, answered when a quorum has every one.
 //!
 //! ```text
-//! facts of one `due` partition   one unlogged batch: a single mutation at the server, whatever its size in rows; starts and ends
-//!                                as packs where they can be
+//! facts of one `due` partition   one unlogged batch: a single mutation at the server, whatever its size in rows; what goes
+//!                                together as packs
 //! events                         unlogged batches of a few keys, kept below the sizes that the server warns of
 //! rows of one list of late queues   as facts
 //! pointers                       unlogged batches of a few queues
@@ -112,7 +112,7 @@ pub(super) async fn write(shared: &Shared, rows: &[Row]) -> Result<(), Error> {
         Err(Error::Misconfigured(why)) if has_packs => {
             let alone = send_all(shared, plan(layout, rows, None)?).await;
             if alone.is_ok() && !shared.packs_refused.swap(true, Ordering::Relaxed) {
-                tracing::warn!(%why, "due_pack refuses what due takes: starts and ends are written twice until it is mended");
+                tracing::warn!(%why, "due_pack refuses what due takes: what could be packed is written twice until it is mended");
             }
             alone
         }

@@ -1,5 +1,7 @@
 //! Slices come in order, in whole places, over any number of pages, partitions and empty buckets.
 
+use std::collections::BTreeSet;
+
 use futures::future::join_all;
 
 use super::{BASE, Case, CheckFn, nth, ok, place, same, started, task};
@@ -15,6 +17,9 @@ pub(super) const CHECKS: &[(&str, CheckFn)] = &[
     ("a_month_of_empty_buckets_is_crossed", |case| Box::pin(empty_month(case))),
     ("a_range_without_ends_is_read", |case| Box::pin(no_ends(case))),
     ("starts_and_ends_of_neighbours_come_back_at_their_tasks", |case| Box::pin(neighbours(case))),
+    ("any_mixture_of_packed_and_single_rows_is_read", |case| Box::pin(mixtures(case))),
+    ("what_is_packed_is_found_without_the_row_beside_it", |case| Box::pin(beside(case))),
+    ("a_page_of_a_herd_has_about_as_many_rows_as_were_asked_for", |case| Box::pin(herd(case))),
     ("concurrent_writes_and_reads_of_shards_stay_apart", |case| Box::pin(apart(case))),
 ];
 
@@ -162,6 +167,93 @@ async fn neighbours(case: Case) {
     let late = *places.last().expect("places");
     case.write(vec![Row::Fact(task(shard, late, &key))]).await;
     same("made anew", &ok("facts", case.store.facts(shard, late).await), &[task(shard, late, &key)]);
+}
+
+/// Numbers that look drawn, the same in every run.
+struct Drawn(u64);
+
+impl Drawn {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+
+    /// Around the end of a bucket: in a herd, near others, or alone.
+    fn place(&mut self, end: Wall) -> Place {
+        let (ms, version) = match self.below(10) {
+            0..4 => (self.below(2) as i64 * 400, self.below(700)),
+            4..8 => (self.below(4_000) as i64 - 1_500, 1_000 + self.below(5_000)),
+            _ => (self.below(60_000) as i64 - 30_000, self.below(9_000)),
+        };
+        place(end.plus_ms(ms), version)
+    }
+}
+
+/// Tasks, starts and second attempts in calls of any size, read in ranges and pages of any size.
+async fn mixtures(case: Case) {
+    let key = case.key("mixtures");
+    let bucket_ms = case.cluster.bucket_ms;
+    let end = Wall((BASE.0.div_euclid(bucket_ms) + 1) * bucket_ms);
+    for seed in 0..6 {
+        let (shard, mut drawn) = (case.shard(seed), Drawn(u64::from(seed)));
+        let places: BTreeSet<Place> = (0..400).map(|_| drawn.place(end)).collect();
+        let mut rows: Vec<FactRow> = places.iter().map(|at| task(shard, *at, &key)).collect();
+        for (at, seq) in places.iter().zip(0..) {
+            let attempts = drawn.below(3) as u32;
+            rows.extend((1..=attempts).map(|attempt| started(shard, *at, attempt.into(), seq)));
+        }
+        let mut calls: Vec<&[FactRow]> = Vec::new();
+        let mut rest = &rows[..];
+        while !rest.is_empty() {
+            let (call, behind) = rest.split_at(rest.len().min(1 + drawn.below(120) as usize));
+            calls.push(call);
+            rest = behind;
+        }
+        for call in calls {
+            write_facts(&case, call).await;
+        }
+        rows.sort_by_key(|row| (row.place, crate::wire::row::fact_columns(&row.fact)));
+        for round in 0..12 {
+            let mut ends = [drawn.place(end), drawn.place(end)];
+            if round == 0 {
+                ends = [rows[0].place, Place::start_of(Wall::MAX)];
+            }
+            ends.sort();
+            let page = [7, 50, 200, 1_000][round % 4];
+            let is_in = |row: &&FactRow| ends[0] <= row.place && row.place < ends[1];
+            let wanted: Vec<FactRow> = rows.iter().filter(is_in).cloned().collect();
+            let found = case.pages(shard, ends[0], ends[1], page).await.0;
+            same(&format!("seed {seed}, {ends:?}, pages of {page}"), &found, &wanted);
+        }
+    }
+}
+
+/// Tasks of one call in ranges that begin or end between them, with empty buckets before and behind.
+async fn beside(case: Case) {
+    let (shard, key) = (case.shard(0), case.key("beside"));
+    let rows: Vec<FactRow> = (0..9).map(|n| task(shard, nth(n), &key)).collect();
+    write_facts(&case, &rows).await;
+    let far = 20 * case.cluster.bucket_ms;
+    let (before, behind) = (place(BASE.plus_ms(-far), 0), place(BASE.plus_ms(far), 0));
+    for cut in 0..=rows.len() {
+        let at = nth(cut as i64);
+        same("up to it", &case.pages(shard, before, at, 50).await.0, &rows[..cut]);
+        same("from it on", &case.pages(shard, at, behind, 50).await.0, &rows[cut..]);
+    }
+}
+
+/// What a store lays down together may come on top, of each of a bucket's partitions, and no more.
+async fn herd(case: Case) {
+    let (shard, key) = (case.shard(0), case.key("herd"));
+    let rows: Vec<FactRow> = (0..20_000).map(|n| task(shard, place(BASE, n), &key)).collect();
+    for some in rows.chunks(500) {
+        write_facts(&case, some).await;
+    }
+    let (from, to) = (Place::start_of(BASE), Place::start_of(BASE.plus_ms(1)));
+    same("in pages", &case.pages(shard, from, to, 200).await.0, &rows);
+    let forth = ok("slice", case.store.slice(shard, from, to, 200).await).rows.len();
+    let back = ok("slice back", case.store.slice_back(shard, from, to, 200).await).rows.len();
+    assert!(forth.max(back) <= 6_000, "pages of 200 have {forth} and {back} rows");
 }
 
 async fn empty_month(case: Case) {

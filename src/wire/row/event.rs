@@ -93,7 +93,8 @@ impl<'a> Event<'a> {
 /// A field whose loss matters needs that too: who takes a shard over writes the fields that it knows.
 ///
 /// 1: starts and ends may lie in packs; who does not read them would run tasks again.
-const READER: u32 = 1;
+/// 2: tasks may too; who looks for packs where tasks have rows would not find all of them.
+const READER: u32 = 2;
 
 /// A row of `shard_progress`.
 #[derive(Serialize, Deserialize)]

@@ -366,6 +366,6 @@ fn a_progress_row_of_a_newer_build_is_read_unless_it_forbids_that() {
     let plain = decode_progress(Epoch(3), row("").as_bytes()).unwrap();
     let newer = row(r#""a_field_of_later":{"x":[1]},"#);
     assert_eq!(decode_progress(Epoch(3), newer.as_bytes()).unwrap(), plain);
-    let refused = decode_progress(Epoch(3), row(r#""reader":2,"#).as_bytes()).unwrap_err().to_string();
+    let refused = decode_progress(Epoch(3), row(r#""reader":3,"#).as_bytes()).unwrap_err().to_string();
     assert!(refused.contains("progress of epoch 3") && refused.contains("run the newer build"), "{refused}");
 }
