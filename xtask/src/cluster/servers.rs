@@ -237,6 +237,7 @@ fn node(name: &str, address: std::net::Ipv4Addr, dc: &str) -> cassandra::Node {
         access: cassandra::Access::Open,
         // Chaos kills a quorum at once: what was acknowledged has to be there after that.
         commit_log: cassandra::CommitLog::Batch,
+        memtables: cassandra::Memtables::OnHeap,
         // A node that joins has Paxos repaired before, range by range and table by table: with 80 ranges that took minutes here.
         tokens: 4,
     }

@@ -81,6 +81,7 @@ pub(crate) struct Node {
     pub(crate) jvm: &'static [&'static str],
     pub(crate) access: Access,
     pub(crate) commit_log: CommitLog,
+    pub(crate) memtables: Memtables,
     /// Ranges of the ring that it begins.
     pub(crate) tokens: u32,
 }
@@ -100,6 +101,26 @@ impl CommitLog {
         match self {
             CommitLog::Periodic => "commitlog_sync: periodic\ncommitlog_sync_period: 10000ms",
             CommitLog::Batch => "commitlog_sync: batch",
+        }
+    }
+}
+
+/// Where rows lie until they are flushed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Memtables {
+    /// In a quarter of the heap, as Cassandra has it by default.
+    OnHeap,
+    /// Beside the heap: fewer flushes, so that fewer files are looked through for an id that is in none.
+    OffHeap { mib: u32 },
+}
+
+impl Memtables {
+    fn yaml(self) -> String {
+        match self {
+            Memtables::OnHeap => String::new(),
+            Memtables::OffHeap { mib } => {
+                format!("memtable_allocation_type: offheap_objects\nmemtable_offheap_space: {mib}MiB\n")
+            }
         }
     }
 }
@@ -128,6 +149,7 @@ impl Node {
             jvm: &["-Xms1g", "-Xmx1g", "-XX:+UseG1GC"],
             access: Access::Open,
             commit_log: CommitLog::Periodic,
+            memtables: Memtables::OffHeap { mib: 1024 },
             tokens: 16,
         }
     }
@@ -250,6 +272,7 @@ fn cassandra_yaml(node: &Node) -> String {
         Access::Secured(secured) => secured.cassandra_yaml(),
     };
     let commit_log = node.commit_log.yaml();
+    let memtables = node.memtables.yaml();
     format!(
         "cluster_name: {cluster}
 listen_address: {address}
@@ -276,7 +299,7 @@ memtable:
       class_name: TrieMemtable
     default:
       inherits: trie
-paxos_variant: v2
+{memtables}paxos_variant: v2
 
 {commit_log}
 # Tests drop what they make: nothing is worth a snapshot.
