@@ -73,7 +73,8 @@ impl Cell {
     /// That of its second. For a range of places that of the first one lies before [`Cell::of_instant`] of it, all others from there
     /// to [`Cell::of_instant`] of the last one.
     pub(super) fn of_second(place: Place) -> Cell {
-        Cell { ready_at: second_of(place.ready_at), versions: OF_SECOND }
+        let second = place.ready_at.0.div_euclid(SECOND_MS).saturating_mul(SECOND_MS);
+        Cell { ready_at: Wall(second), versions: OF_SECOND }
     }
 
     /// That of its millisecond.
@@ -93,11 +94,6 @@ impl Cell {
         let next = Cell { versions: self.versions + 1, ..self }.start();
         if next.version > Version::MAX { Place::start_of(self.ready_at.plus_ms(1)) } else { next }
     }
-}
-
-/// The start of a time's second.
-pub(super) fn second_of(time: Wall) -> Wall {
-    Wall(time.0.div_euclid(SECOND_MS).saturating_mul(SECOND_MS))
 }
 
 /// Rows of one cell in one row.

@@ -202,15 +202,11 @@ async fn mixtures(case: Case) {
             let attempts = drawn.below(3) as u32;
             rows.extend((1..=attempts).map(|attempt| started(shard, *at, attempt.into(), seq)));
         }
-        let mut calls: Vec<&[FactRow]> = Vec::new();
         let mut rest = &rows[..];
         while !rest.is_empty() {
             let (call, behind) = rest.split_at(rest.len().min(1 + drawn.below(120) as usize));
-            calls.push(call);
-            rest = behind;
-        }
-        for call in calls {
             write_facts(&case, call).await;
+            rest = behind;
         }
         rows.sort_by_key(|row| (row.place, crate::wire::row::fact_columns(&row.fact)));
         for round in 0..12 {
