@@ -9,6 +9,7 @@ mod args;
 mod ceiling;
 mod event;
 mod measure;
+mod pace;
 mod page;
 mod report;
 mod rig;

@@ -40,7 +40,7 @@ use crate::log::{self, Consumer, Producer};
 use crate::metrics::{self, Metrics};
 use crate::model::{HandlerName, HeadPolicies, NameError, limits};
 use crate::runtime::{self, Parts, Service};
-use crate::store::metered::{Metered, RowsSeen};
+use crate::store::metered::{BeforeWrite, Metered};
 use crate::store::{self, Cluster, Store};
 use crate::telemetry::otlp::Tracer;
 use crate::wire::event::{Handlers, Rules};
@@ -89,7 +89,7 @@ pub struct Builder {
     config: Config,
     code: Vec<(String, Arc<dyn Handler>)>,
     guard: FencingGuard,
-    rows_seen: Option<RowsSeen>,
+    before_write: Option<BeforeWrite>,
 }
 
 /// The two halves of the world a node stands between.
@@ -134,7 +134,7 @@ impl Node {
 
     /// A node as configured.
     pub fn builder(config: Config) -> Builder {
-        Builder { config, code: Vec::new(), guard: FencingGuard::default(), rows_seen: None }
+        Builder { config, code: Vec::new(), guard: FencingGuard::default(), before_write: None }
     }
 
     /// The configuration.
@@ -223,10 +223,10 @@ impl Builder {
         self
     }
 
-    /// Tells somebody the rows of every write to the store.
+    /// Tells somebody the rows of every write to the store, who may hold it up.
     #[must_use]
-    pub(crate) fn rows_seen(mut self, seen: RowsSeen) -> Builder {
-        self.rows_seen = Some(seen);
+    pub(crate) fn before_write(mut self, before: BeforeWrite) -> Builder {
+        self.before_write = Some(before);
         self
     }
 
@@ -249,7 +249,7 @@ impl Builder {
             on_servers: backends.redundancy.is_some(),
         }));
         let tracer = tracer(&self.config, &cluster, &metrics)?;
-        let store = Metered::new(backends.store, metrics.clone()).telling(self.rows_seen.take());
+        let store = Metered::new(backends.store, metrics.clone()).telling(self.before_write.take());
         backends.store = Arc::new(store);
         let rules = Rules {
             payload_bytes_max: self.config.limits.payload_bytes,

@@ -61,6 +61,10 @@ impl Times {
         Percentiles { p50: at(0.5), p99: at(0.99), p999: at(0.999), max: at(1.0) }
     }
 
+    pub(super) fn mean_ms(&self) -> f64 {
+        self.0.mean() / 1e3
+    }
+
     /// From the shortest to the longest, each bucket a quarter wider than the one before.
     pub(super) fn buckets(&self) -> Vec<Bucket> {
         let buckets = self.0.iter_log(FIRST_BUCKET_US, BUCKET_GROWTH);

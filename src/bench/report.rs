@@ -54,6 +54,8 @@ pub struct Report {
     pub raw: Vec<Raw>,
     /// From a task's due time to its handler's call, in milliseconds.
     pub lateness_ms: Percentiles,
+    /// The mean of the same.
+    pub lateness_mean_ms: f64,
     /// How many calls were how late: the buckets grow by a quarter each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lateness_histogram: Vec<Bucket>,
@@ -87,6 +89,9 @@ pub struct Report {
     /// Changes of owners, in `takeover`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub takeover: Option<Takeover>,
+    /// The same load before the store was slowed, and what was published then, in `slow-store`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slow_store: Option<SlowStore>,
     /// In which order tasks came, where it can be told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub order: Option<Order>,
@@ -226,6 +231,21 @@ pub struct GateEffect {
     pub closed_ms: f64,
 }
 
+/// A pipeline with a store that takes a tenth of the rows a second, and before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SlowStore {
+    /// Tasks per second before.
+    pub before_per_second: f64,
+    /// The most resident memory before, in MiB.
+    pub rss_peak_before_mb: f64,
+    /// Rows a second that the store takes, packed ones each counted.
+    pub rows_per_second: f64,
+    /// How late the slowed tasks were by the handlers' own clock, on average, in milliseconds.
+    pub lateness_mean_ms: f64,
+    /// The same by `dueline_task_lateness_seconds`.
+    pub lateness_published_mean_ms: f64,
+}
+
 /// From a change until every shard runs again, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Takeover {
@@ -274,7 +294,8 @@ impl Report {
     /// Says how late calls were.
     #[must_use]
     pub(super) fn late(self, times: &Times) -> Report {
-        Report { lateness_ms: times.percentiles(), lateness_histogram: times.buckets(), ..self }
+        let (lateness_ms, lateness_mean_ms) = (times.percentiles(), times.mean_ms());
+        Report { lateness_ms, lateness_mean_ms, lateness_histogram: times.buckets(), ..self }
     }
 
     /// Of several runs the last, with each of them in it.

@@ -23,6 +23,7 @@ use super::args::{Plan, Scenario};
 use super::ceiling::Program;
 use super::event::{HOLD, SINK};
 use super::measure::{Usage, forget_peak, rss_peak_mb};
+use super::pace::Pace;
 use super::report::Report;
 use super::rows::{Rows, Written};
 use super::samples::Sampler;
@@ -46,6 +47,8 @@ pub(super) struct Bench<'a> {
     pub(super) site: &'a Site,
     pub(super) seen: Arc<Seen>,
     pub(super) rows: Arc<Rows>,
+    /// Of the store's writes.
+    pub(super) pace: Arc<Pace>,
     pub(super) bar: ProgressBar,
     /// Ends the attempts that are held open.
     pub(super) release: watch::Sender<bool>,
@@ -82,12 +85,13 @@ impl<'a> Bench<'a> {
         let seen = Arc::new(Seen::new(plan.queues + 1));
         let sink = Sink::open(seen.clone()).await?;
         let (release, _) = watch::channel(false);
-        let (rows, bar) = (Arc::default(), progress_bar(plan));
+        let (rows, pace, bar) = (Arc::default(), Arc::default(), progress_bar(plan));
         let mut bench = Bench {
             plan,
             site,
             seen,
             rows,
+            pace,
             bar,
             release,
             idle_mb: 0.0,
@@ -137,8 +141,11 @@ impl<'a> Bench<'a> {
                 }
             });
         }
-        let rows = self.rows.clone();
-        Ok(builder.rows_seen(Arc::new(move |written| rows.add(written))))
+        let (rows, pace) = (self.rows.clone(), self.pace.clone());
+        Ok(builder.before_write(Arc::new(move |written| {
+            rows.add(written);
+            pace.turn(written.len())
+        })))
     }
 
     pub(super) fn node(&self) -> &Node {
@@ -217,10 +224,12 @@ impl<'a> Bench<'a> {
 
     /// Runs what is not measured: servers that just started compile what they run.
     pub(super) async fn warm_up(&self, raw: Option<&Program>) -> anyhow::Result<()> {
-        use Scenario::{Blocked, Ceiling, Gate, Herd, List, LongRunning, Redrive, Steady, Takeover};
+        use Scenario::{
+            Blocked, Ceiling, Gate, Herd, List, LongRunning, Redrive, SlowStore, Steady, Takeover,
+        };
         match self.plan.scenario {
             Ceiling | List | Takeover => {}
-            Steady | Blocked | Gate | LongRunning | Herd | Redrive => {
+            Steady | Blocked | Gate | LongRunning | Herd | Redrive | SlowStore => {
                 self.warm_tasks(self.plan.warm_up).await?
             }
             _ => {

@@ -5,6 +5,7 @@ mod burst;
 mod gate;
 mod list;
 mod pending;
+mod slow_store;
 mod steady;
 mod takeover;
 
@@ -75,6 +76,7 @@ async fn measure(bench: &mut Bench<'_>) -> anyhow::Result<Report> {
         Scenario::LongRunning => steady::long_running(bench).await?,
         Scenario::Blocked => blocked::blocked(bench).await?,
         Scenario::Pending => pending::pending(bench).await?,
+        Scenario::SlowStore => slow_store::slow_store(bench).await?,
         Scenario::Gate => gate::gate(bench).await?,
         Scenario::Takeover => takeover::takeover(bench).await?,
         Scenario::List => list::list(bench, load(plan)).await?,

@@ -59,7 +59,7 @@ struct Line {
 }
 
 /// Arguments of each scenario, and those of a quick suite.
-const ENTRIES: [(Scenario, &str, &str); 17] = [
+const ENTRIES: [(Scenario, &str, &str); 18] = [
     (Scenario::Ceiling, "--tasks 200000", "--tasks 2000"),
     (Scenario::Pipeline, "--tasks 200000 --concurrency 4096", "--tasks 2000"),
     (Scenario::Ingest, "--tasks 200000", "--tasks 2000"),
@@ -74,6 +74,7 @@ const ENTRIES: [(Scenario, &str, &str); 17] = [
     (Scenario::Forward, "--tasks 200000 --concurrency 4096", "--tasks 2000"),
     (Scenario::Handlers, "--tasks 200000 --concurrency 4096", "--tasks 2000"),
     (Scenario::LongRunning, "--open 10000 --seconds 60", "--open 200 --rate 100 --seconds 1 --warm-up 500"),
+    (Scenario::SlowStore, "--tasks 100000 --concurrency 4096", "--tasks 1000 --warm-up 500"),
     (Scenario::Http, "--tasks 50000", "--tasks 1000"),
     (Scenario::Redrive, "--tasks 100000", "--tasks 1000 --warm-up 500"),
     (Scenario::List, "--tasks 1000000", "--tasks 2000"),

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use futures::future::BoxFuture;
+
 use super::{Answer, Bump, Cluster, Instance, Lookup, Packs, Slice, Store, Stretch};
 use crate::metrics::{Metrics, StoreOp};
 use crate::model::{
@@ -10,26 +12,26 @@ use crate::model::{
     PointerPage, PointerRange, Progress, Release, Row, Segment, Shard, TaskKey, Version, Wall,
 };
 
-/// Is told the rows of every write, before it is made.
-pub type RowsSeen = Arc<dyn Fn(&[Row]) + Send + Sync>;
+/// Is told the rows of every write, before it is made; what it returns is waited for first.
+pub type BeforeWrite = Arc<dyn Fn(&[Row]) -> Option<BoxFuture<'static, ()>> + Send + Sync>;
 
 /// The store given, and the metrics that are told of it.
 pub struct Metered {
     inner: Arc<dyn Store>,
     metrics: Arc<Metrics>,
-    rows_seen: Option<RowsSeen>,
+    before_write: Option<BeforeWrite>,
 }
 
 impl Metered {
     /// Times every call of `inner`.
     pub fn new(inner: Arc<dyn Store>, metrics: Arc<Metrics>) -> Metered {
-        Metered { inner, metrics, rows_seen: None }
+        Metered { inner, metrics, before_write: None }
     }
 
-    /// Tells somebody the rows of every write, too.
+    /// Tells somebody the rows of every write, who may hold it up.
     #[must_use]
-    pub fn telling(self, rows_seen: Option<RowsSeen>) -> Metered {
-        Metered { rows_seen, ..self }
+    pub fn telling(self, before_write: Option<BeforeWrite>) -> Metered {
+        Metered { before_write, ..self }
     }
 
     fn timed<T: Send + 'static>(&self, op: StoreOp, answer: Answer<T>) -> Answer<T> {
@@ -57,10 +59,15 @@ impl Store for Metered {
     }
 
     fn write(&self, rows: Arc<[Row]>) -> Answer<()> {
-        if let Some(seen) = &self.rows_seen {
-            seen(&rows);
-        }
-        self.timed(StoreOp::Write, self.inner.write(rows))
+        let Some(wait) = self.before_write.as_ref().and_then(|before| before(&rows)) else {
+            return self.timed(StoreOp::Write, self.inner.write(rows));
+        };
+        let inner = self.inner.clone();
+        let write = async move {
+            wait.await;
+            inner.write(rows).await
+        };
+        self.timed(StoreOp::Write, Box::pin(write))
     }
 
     fn lookup(&self, lookups: Vec<Lookup>) -> Answer<Vec<Vec<EventRow>>> {

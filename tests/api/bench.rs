@@ -132,6 +132,21 @@ fn pending_tasks_are_found_again_by_a_node_that_starts_anew() {
 }
 
 #[test]
+fn a_slowed_store_is_waited_for_and_its_lateness_is_published_as_it_was() {
+    let report = report("slow-store --tasks 2000 --shards 4 --concurrency 4096", 2_000);
+    let slow =
+        |field: &str| report["slow_store"][field].as_f64().filter(|value| *value > 0.0).expect("measured");
+    let (before, now) = (slow("before_per_second"), report["tasks_per_second"].as_f64().expect("a rate"));
+    // What a row waits for is exact; how fast it went before is not.
+    assert!(now <= before / 8.0, "{report}");
+    let (seen, published) = (slow("lateness_mean_ms"), slow("lateness_published_mean_ms"));
+    assert!((published / seen - 1.0).abs() < 0.05, "{report}");
+    // The last task waited for all rows before it.
+    let whole = 2_000.0 / now * 1e3;
+    assert!(report["lateness_ms"]["max"].as_f64().is_some_and(|max| max > whole / 2.0), "{report}");
+}
+
+#[test]
 fn dead_letters_lists_and_the_raw_program_are_counted() {
     report("redrive --tasks 300 --shards 4", 300);
     let list = report("list --tasks 500 --shards 4", 500);

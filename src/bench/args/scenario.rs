@@ -31,6 +31,8 @@ pub enum Scenario {
     Blocked,
     /// `steady` on three nodes (embedded on one) while a gate on everything is set and cleared: time until the last call.
     Gate,
+    /// `pipeline` twice: as it is, and with a store that takes a tenth of the rows a second: memory, and lateness as it is published.
+    SlowStore,
     /// A second node comes, the first stops in order, a third is lost: time until all shards run again. On servers.
     Takeover,
     /// The 50 newest and the 50 oldest tasks of one queue, over HTTP, with `--tasks` tasks of it in the store.
@@ -57,6 +59,7 @@ impl Scenario {
             Scenario::Redrive => "redrive",
             Scenario::Blocked => "blocked",
             Scenario::Gate => "gate",
+            Scenario::SlowStore => "slow-store",
             Scenario::Takeover => "takeover",
             Scenario::List => "list",
             Scenario::Ceiling => "ceiling",
@@ -72,11 +75,11 @@ impl Scenario {
     pub(in super::super) fn has_ceiling(self) -> bool {
         use Scenario::{
             Blocked, Ceiling, Forward, Gate, Handlers, Herd, Http, Ingest, List, LongRunning, Payload,
-            Pending, Pipeline, Queues, Redrive, Steady, Takeover,
+            Pending, Pipeline, Queues, Redrive, SlowStore, Steady, Takeover,
         };
         match self {
             Pipeline | Http | Ingest | Steady | Pending | Queues | Payload | Forward | Handlers => true,
-            Herd | LongRunning | Redrive | Blocked | Gate | Takeover | List | Ceiling => false,
+            Herd | LongRunning | Redrive | Blocked | Gate | SlowStore | Takeover | List | Ceiling => false,
         }
     }
 

@@ -1,6 +1,6 @@
 //! A report as a table for people.
 
-use super::{GateEffect, Percentiles, Report};
+use super::{GateEffect, Percentiles, Report, SlowStore};
 
 impl Report {
     /// A table for people, one after the other where there are several runs.
@@ -63,6 +63,21 @@ impl Report {
                 format!(
                     "on record {answered_ms:.0}  last call {closed_ms:.0} on {nodes} nodes, longest of {rounds}"
                 )
+            }),
+        );
+        add(
+            "slow store",
+            self.slow_store.map(|slow| {
+                let SlowStore { before_per_second, rss_peak_before_mb, rows_per_second, .. } = slow;
+                format!(
+                    "{rows_per_second:.0} rows/s; before {before_per_second:.1} tasks/s, peak {rss_peak_before_mb:.0} MiB"
+                )
+            }),
+        );
+        add(
+            "mean late ms",
+            self.slow_store.map(|slow| {
+                format!("{:.1}, as published {:.1}", slow.lateness_mean_ms, slow.lateness_published_mean_ms)
             }),
         );
         add(

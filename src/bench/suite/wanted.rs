@@ -111,6 +111,17 @@ pub(super) fn figures(reports: &BTreeMap<&'static str, Report>, is_servers: bool
         Bound::AtMost(2.0, "s"),
         report("gate").and_then(|report| Some(report.gate?.closed_ms / 1e3)),
     );
+    let slow = report("slow-store").and_then(|report| Some((report.rss_peak_mb, report.slow_store?)));
+    add(
+        "a store slowed to a tenth: most memory beside that before",
+        Bound::AtMost(1.2, ""),
+        slow.map(|(rss_peak_mb, slow)| rss_peak_mb / slow.rss_peak_before_mb),
+    );
+    add(
+        "a store slowed to a tenth: mean lateness as published beside what handlers saw, off by",
+        Bound::AtMost(0.05, ""),
+        slow.map(|(_, slow)| (slow.lateness_published_mean_ms / slow.lateness_mean_ms - 1.0).abs()),
+    );
     add("dead letters redriven", Bound::AtLeast(2_000.0, "tasks/s"), report("redrive").map(per_second));
     add(
         "the 50 newest tasks of a large queue, p99",
