@@ -249,7 +249,7 @@ impl Builder {
             on_servers: backends.redundancy.is_some(),
         }));
         let tracer = tracer(&self.config, &cluster, &metrics)?;
-        let store = Metered::new(backends.store, metrics.clone()).telling(self.before_write.take());
+        let store = Metered::new(backends.store, metrics.clone()).asking(self.before_write.take());
         backends.store = Arc::new(store);
         let rules = Rules {
             payload_bytes_max: self.config.limits.payload_bytes,

@@ -39,7 +39,7 @@ pub struct Args {
     /// Seconds that a steady load takes.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds: u64,
-    /// Tasks due at once that `steady`, `blocked`, `long-running`, `herd`, `slow-store` and `redrive` run first and do not measure: servers
+    /// Tasks due at once that `steady`, `blocked`, `gate`, `long-running`, `herd`, `slow-store` and `redrive` run first and do not measure: servers
     /// that just started compile what they run.
     #[arg(long, default_value_t = 30_000, value_parser = clap::value_parser!(u64).range(0..=10_000_000))]
     warm_up: u64,

@@ -52,7 +52,11 @@ mod tests {
         pace.set(Some(100));
         assert_eq!(pace.done_at(now, 50), Some(after(500)));
         assert_eq!(pace.done_at(after(100), 100), Some(after(1_500)));
-        assert_eq!(pace.done_at(after(9_000), 100), Some(after(10_000)), "time without writes is not saved up");
+        assert_eq!(
+            pace.done_at(after(9_000), 100),
+            Some(after(10_000)),
+            "time without writes is not saved up"
+        );
         pace.set(None);
         assert_eq!(pace.done_at(after(9_000), 1_000), None);
     }

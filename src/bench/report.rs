@@ -54,8 +54,6 @@ pub struct Report {
     pub raw: Vec<Raw>,
     /// From a task's due time to its handler's call, in milliseconds.
     pub lateness_ms: Percentiles,
-    /// The mean of the same.
-    pub lateness_mean_ms: f64,
     /// How many calls were how late: the buckets grow by a quarter each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lateness_histogram: Vec<Bucket>,
@@ -89,7 +87,7 @@ pub struct Report {
     /// Changes of owners, in `takeover`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub takeover: Option<Takeover>,
-    /// The same load before the store was slowed, and what was published then, in `slow-store`.
+    /// The same load before the store was slowed, and what was published while it was, in `slow-store`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slow_store: Option<SlowStore>,
     /// In which order tasks came, where it can be told.
@@ -231,14 +229,14 @@ pub struct GateEffect {
     pub closed_ms: f64,
 }
 
-/// A pipeline with a store that takes a tenth of the rows a second, and before.
+/// A pipeline before its store takes a tenth of the rows a second, and how late tasks are while it does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SlowStore {
     /// Tasks per second before.
     pub before_per_second: f64,
     /// The most resident memory before, in MiB.
     pub rss_peak_before_mb: f64,
-    /// Rows a second that the store takes, packed ones each counted.
+    /// Rows a second that the store takes then, packed ones each counted.
     pub rows_per_second: f64,
     /// How late the slowed tasks were by the handlers' own clock, on average, in milliseconds.
     pub lateness_mean_ms: f64,
@@ -294,8 +292,7 @@ impl Report {
     /// Says how late calls were.
     #[must_use]
     pub(super) fn late(self, times: &Times) -> Report {
-        let (lateness_ms, lateness_mean_ms) = (times.percentiles(), times.mean_ms());
-        Report { lateness_ms, lateness_mean_ms, lateness_histogram: times.buckets(), ..self }
+        Report { lateness_ms: times.percentiles(), lateness_histogram: times.buckets(), ..self }
     }
 
     /// Of several runs the last, with each of them in it.

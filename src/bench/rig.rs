@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use futures::{StreamExt, stream};
+use futures::{FutureExt as _, StreamExt, stream};
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::sync::watch;
 
@@ -143,8 +143,12 @@ impl<'a> Bench<'a> {
         }
         let (rows, pace) = (self.rows.clone(), self.pace.clone());
         Ok(builder.before_write(Arc::new(move |written| {
-            rows.add(written);
-            pace.turn(written.len())
+            let Some(turn) = pace.turn(written.len()) else {
+                rows.add(written);
+                return None;
+            };
+            let (rows, written) = (rows.clone(), written.clone());
+            Some(turn.map(move |()| rows.add(&written)).boxed())
         })))
     }
 

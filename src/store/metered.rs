@@ -1,4 +1,4 @@
-//! A store whose every call is timed and counted. Passes everything on unchanged.
+//! A store whose every call is timed and counted. Passes everything on unchanged, and writes when they may be made.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,8 +12,8 @@ use crate::model::{
     PointerPage, PointerRange, Progress, Release, Row, Segment, Shard, TaskKey, Version, Wall,
 };
 
-/// Is told the rows of every write, before it is made; what it returns is waited for first.
-pub type BeforeWrite = Arc<dyn Fn(&[Row]) -> Option<BoxFuture<'static, ()>> + Send + Sync>;
+/// Is told the rows of every write before it is made; what it returns is waited for first.
+pub type BeforeWrite = Arc<dyn Fn(&Arc<[Row]>) -> Option<BoxFuture<'static, ()>> + Send + Sync>;
 
 /// The store given, and the metrics that are told of it.
 pub struct Metered {
@@ -28,9 +28,9 @@ impl Metered {
         Metered { inner, metrics, before_write: None }
     }
 
-    /// Tells somebody the rows of every write, who may hold it up.
+    /// Tells somebody the rows of every write, who may hold it up. The wait counts as the store's time.
     #[must_use]
-    pub fn telling(self, before_write: Option<BeforeWrite>) -> Metered {
+    pub fn asking(self, before_write: Option<BeforeWrite>) -> Metered {
         Metered { before_write, ..self }
     }
 
@@ -174,5 +174,39 @@ impl Store for Metered {
 
     fn write_batch_progress(&self, number: u64, progress: BatchProgress, stamp: u64) -> Answer<()> {
         self.timed(StoreOp::WriteBatchProgress, self.inner.write_batch_progress(number, progress, stamp))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::metrics;
+    use crate::model::PayloadRow;
+    use crate::store::embedded::{Database, EmbeddedStore, Options};
+
+    #[tokio::test]
+    async fn a_write_is_made_once_its_wait_is_over() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let inner = EmbeddedStore::new(&Database::open(&Options::at(dir.path())).expect("it opens"));
+        let metrics = metrics::Options { handlers: Vec::new(), on_servers: false };
+        let (go, wait) = oneshot::channel::<()>();
+        let wait = wait.map(drop).shared();
+        let before: BeforeWrite = Arc::new(move |_| Some(wait.clone().boxed()));
+        let store = Metered::new(Arc::new(inner), Arc::new(Metrics::new(metrics))).asking(Some(before));
+        let (shard, place) = (Shard(1), Place { ready_at: Wall(1_000), version: Version(1) });
+        let mut write =
+            store.write([Row::Payload(PayloadRow { shard, place, bytes: [7][..].into() })].into());
+        assert!(futures::poll!(&mut write).is_pending());
+        assert_eq!(
+            store.payload(shard, place).await.expect("it answers"),
+            None,
+            "written before its wait was over"
+        );
+        go.send(()).expect("it is waited for");
+        write.await.expect("it is written");
+        assert!(store.payload(shard, place).await.expect("it answers").is_some());
     }
 }

@@ -31,7 +31,8 @@ pub enum Scenario {
     Blocked,
     /// `steady` on three nodes (embedded on one) while a gate on everything is set and cleared: time until the last call.
     Gate,
-    /// `pipeline` twice: as it is, and with a store that takes a tenth of the rows a second: memory, and lateness as it is published.
+    /// `pipeline` twice: as it is, and with a store that takes a tenth of the rows a second; memory, and whether lateness is
+    /// published as it is.
     SlowStore,
     /// A second node comes, the first stops in order, a third is lost: time until all shards run again. On servers.
     Takeover,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::model::{Batch, BatchFilter, BatchVerb, Change, Wall};
 use crate::runtime::gates::Author;
 
+use super::super::measure::Times;
 use super::super::report::Report;
 use super::super::rig::Bench;
 use super::super::seen::{wall_ms, wall_us};
@@ -12,13 +13,22 @@ use super::{FAR_MS, HOUR_MS};
 
 /// From the first record to the last task done.
 pub(super) async fn pipeline(bench: &Bench<'_>) -> anyhow::Result<Report> {
-    let tasks = bench.plan.tasks;
-    let (span, now) = (bench.begin()?, wall_ms());
-    tokio::try_join!(bench.produce(bench.numbers(tasks), |_| now), bench.until_called("run", tasks))?;
+    let now = wall_ms();
+    let (report, late) = at_once(bench, |_| now).await?;
+    Ok(report.late(&late))
+}
+
+/// As many tasks as go, with these due times; how late each was.
+pub(super) async fn at_once(
+    bench: &Bench<'_>,
+    due_at: impl Fn(u64) -> i64,
+) -> anyhow::Result<(Report, Times)> {
+    let (tasks, span) = (bench.plan.tasks, bench.begin()?);
+    tokio::try_join!(bench.produce(bench.numbers(tasks), due_at), bench.until_called("run", tasks))?;
     bench.until_empty().await?;
     let tasks_per_second = tasks as f64 / span.seconds();
     let report = Report { tasks, tasks_per_second, ..Report::default() };
-    Ok(bench.end(span, report).late(&bench.seen.take_late()))
+    Ok((bench.end(span, report), bench.seen.take_late()))
 }
 
 /// From the first record until all are stored.

@@ -113,12 +113,12 @@ pub(super) fn figures(reports: &BTreeMap<&'static str, Report>, is_servers: bool
     );
     let slow = report("slow-store").and_then(|report| Some((report.rss_peak_mb, report.slow_store?)));
     add(
-        "a store slowed to a tenth: most memory beside that before",
+        "a store that takes a tenth of the rows: most memory beside that before",
         Bound::AtMost(1.2, ""),
         slow.map(|(rss_peak_mb, slow)| rss_peak_mb / slow.rss_peak_before_mb),
     );
     add(
-        "a store slowed to a tenth: mean lateness as published beside what handlers saw, off by",
+        "the same: mean lateness as published, off what handlers saw by",
         Bound::AtMost(0.05, ""),
         slow.map(|(_, slow)| (slow.lateness_published_mean_ms / slow.lateness_mean_ms - 1.0).abs()),
     );
