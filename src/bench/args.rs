@@ -39,8 +39,8 @@ pub struct Args {
     /// Seconds that a steady load takes.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds: u64,
-    /// Tasks due at once that `steady`, `blocked`, `gate`, `long-running`, `herd`, `slow-store` and `redrive` run first and do not measure: servers
-    /// that just started compile what they run.
+    /// Tasks due at once that `steady`, `blocked`, `gate`, `long-running`, `herd`, `slow-store` and `redrive` run first and
+    /// do not measure: servers that just started compile what they run.
     #[arg(long, default_value_t = 30_000, value_parser = clap::value_parser!(u64).range(0..=10_000_000))]
     warm_up: u64,
     /// Seconds for which the raw program and then tasks due at once run first and are not measured, each, where there is a

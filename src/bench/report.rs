@@ -237,7 +237,7 @@ pub struct SlowStore {
     /// The most resident memory before, in MiB.
     pub rss_peak_before_mb: f64,
     /// Rows a second that the store takes then, packed ones each counted.
-    pub rows_per_second: f64,
+    pub rows_per_second: u64,
     /// How late the slowed tasks were by the handlers' own clock, on average, in milliseconds.
     pub lateness_mean_ms: f64,
     /// The same by `dueline_task_lateness_seconds`.

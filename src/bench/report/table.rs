@@ -70,7 +70,7 @@ impl Report {
             self.slow_store.map(|slow| {
                 let SlowStore { before_per_second, rss_peak_before_mb, rows_per_second, .. } = slow;
                 format!(
-                    "{rows_per_second:.0} rows/s; before {before_per_second:.1} tasks/s, peak {rss_peak_before_mb:.0} MiB"
+                    "{rows_per_second} rows/s; before {before_per_second:.1} tasks/s, peak {rss_peak_before_mb:.0} MiB"
                 )
             }),
         );

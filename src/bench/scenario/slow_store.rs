@@ -15,11 +15,11 @@ const TIMES: f64 = 10.0;
 pub(super) async fn slow_store(bench: &Bench<'_>) -> anyhow::Result<Report> {
     let (before, _) = burst::at_once(bench, |_| wall_ms()).await?;
     let rows_per_task: f64 = bench.rows.per_task(before.tasks).rows.values().sum();
-    let rows_per_second = (rows_per_task * before.tasks_per_second / TIMES).max(1.0);
+    let rows_per_second = (rows_per_task * before.tasks_per_second / TIMES).max(1.0) as u64;
     // Else memory is that of the first load, too.
     settled_rss_mb(bench.plan.rest).await;
     let published = Published::now(bench)?;
-    bench.pace.set(Some(rows_per_second as u64));
+    bench.pace.set(Some(rows_per_second));
     let slowed = burst::at_once(bench, |_| wall_ms()).await;
     bench.pace.set(None);
     let (slowed, late) = slowed?;
