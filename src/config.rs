@@ -242,6 +242,8 @@ pub struct Limits {
     pub intake_bytes: usize,
     /// Memory for task events that are not published yet, in bytes.
     pub events_bytes: usize,
+    /// Ids with events on record that this instance knows of in memory.
+    pub ids_in_memory: usize,
     /// Largest payload, in bytes.
     pub payload_bytes: usize,
 }

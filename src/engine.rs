@@ -24,6 +24,7 @@ mod fold;
 mod gate;
 mod head;
 mod hold;
+mod ids;
 mod input;
 mod intake;
 mod lane;
@@ -67,6 +68,7 @@ pub use view::{Blocked, Explanation, HandlerQueues, Pause, QueueView, ShardView,
 
 use attempt::Attempts;
 use commit::Commit;
+use ids::Ids;
 use intake::Intake;
 use late::Late;
 use outbox::Outbox;
@@ -199,6 +201,7 @@ pub struct Engine {
     parked: Parked,
     late: Late,
     outbox: Outbox,
+    ids: Ids,
     writes: Writes,
     budget: Budget,
     /// The gates in force, and until when they may be relied on.
@@ -247,6 +250,7 @@ impl Engine {
             parked: Parked::default(),
             late: Late::default(),
             outbox: Outbox::default(),
+            ids: Ids::default(),
             writes: Writes::default(),
             budget,
             closed: Arc::default(),
@@ -305,6 +309,8 @@ impl Engine {
             Input::ProgressWritten(ticket, written) => {
                 self.when_fresh(ticket, |engine| engine.progress_written(written));
             }
+            Input::Forgotten(events) => self.ids.forget(self.commit.generation(), &events),
+            Input::IdsRead(ticket, read) => self.when_fresh(ticket, |engine| engine.ids_read(ticket, read)),
             Input::LogEndRead(ticket, read) => {
                 self.when_fresh(ticket, |engine| engine.log_end_read(ticket, read));
             }

@@ -88,6 +88,8 @@ pub struct Options {
     pub intake_bytes: usize,
     /// Memory for task events that are not published yet, in bytes.
     pub events_bytes: usize,
+    /// Ids with events on record that the instance knows of in memory.
+    pub ids_in_memory: usize,
     /// How far ahead tasks are loaded, in milliseconds.
     pub look_ahead_ms: i64,
     /// Same content within this time is a repeat, in milliseconds.
@@ -443,6 +445,7 @@ impl Service {
             tasks: (options.tasks_in_memory / owned.max(1)).max(limits::LOAD_PAGE_ROWS),
             intake_bytes: options.intake_bytes / owned.max(1),
             events_bytes: options.events_bytes / owned.max(1),
+            ids: options.ids_in_memory / owned.max(1),
         };
         self.tell_all(|| Input::Budget(budget));
     }

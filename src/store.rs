@@ -15,7 +15,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 
 use crate::model::{
-    BatchProgress, DeadLetterRow, Died, Epoch, EventRow, FactRow, LateQueueRow, Operation, OwnerRow,
+    BatchProgress, DeadLetterRow, Died, Epoch, EventRow, FactRow, IdsRow, LateQueueRow, Operation, OwnerRow,
     OwnerUuid, Place, PointerPage, PointerRange, Progress, Release, Row, Segment, Shard, TaskKey, Version,
     Wall,
 };
@@ -204,6 +204,13 @@ pub trait Store: Send + Sync + 'static {
 
     /// Writes a progress row; of two of one epoch the one with the higher `stamp` stays.
     fn write_progress(&self, shard: Shard, progress: Progress, stamp: u64) -> Answer<()>;
+
+    /// All rows of `event_ids` of a shard from a chunk on, in any order.
+    fn ids(&self, shard: Shard, from: u64) -> Answer<Vec<IdsRow>>;
+
+    /// Writes rows of `event_ids`; of two of one chunk and epoch the one with the higher `stamp` stays. One without fingerprints
+    /// takes the row away.
+    fn write_ids(&self, rows: Arc<[IdsRow]>, stamp: u64) -> Answer<()>;
 
     /// The owner row, read linearizably; the default row when there is none.
     fn owner(&self, shard: Shard) -> Answer<OwnerRow>;

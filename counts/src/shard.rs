@@ -194,6 +194,7 @@ impl Shard {
             }
             Effect::Release { .. } => Input::Released(Ok(true)),
             Effect::ReadProgress(ticket) => Input::ProgressRead(ticket, Ok(None)),
+            Effect::ReadIds(ticket, _) => Input::IdsRead(ticket, Ok(Vec::new())),
             Effect::WriteProgress { ticket, .. } => Input::ProgressWritten(ticket, Ok(())),
             Effect::ReadLogEnd(ticket) => {
                 let end = LogEnd {

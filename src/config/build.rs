@@ -29,6 +29,7 @@ pub(super) fn config(main: &mut Section, tables: &Tables, problems: &mut Vec<Pro
             tasks_in_memory: size(main, "limits.tasks_in_memory"),
             intake_bytes: size(main, "limits.intake_bytes"),
             events_bytes: size(main, "limits.events_bytes"),
+            ids_in_memory: size(main, "limits.ids_in_memory"),
             payload_bytes: size(main, "limits.payload_bytes"),
         },
         retention: Retention {

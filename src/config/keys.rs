@@ -187,6 +187,12 @@ pub(super) static KEYS: &[Key] = &[
         "Memory for schedule events fetched and not stored yet, shared evenly by this instance's shards; an event counts 3 KiB and three times its bytes",
     ),
     key(
+        "limits.ids_in_memory",
+        Integer { min: 0, max: 4_294_967_296 },
+        Text("16777216"),
+        "Ids with events on record that this instance knows of in memory, 8 bytes each, shared evenly by its shards: an id that is in none of them is not looked up. A shard with more looks up each",
+    ),
+    key(
         "limits.events_bytes",
         Integer { min: 1_048_576, max: 17_179_869_184 },
         Text("134217728"),

@@ -46,6 +46,7 @@ lease = "6s"
 [limits]
 tasks_in_memory = 500000
 intake_bytes = 33554432
+ids_in_memory = 1_000_000
 payload_bytes = 262_144
 [retention]
 history = "30d"

@@ -5,6 +5,7 @@
 //! yet. It names the list of late queues that it rests on. It never goes back; a record that would fall below it is given a place above.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::model::{Boot, Generation, OriginMark, Progress, Reset, Segment, Shard, Told, Version, Wall};
 
@@ -224,14 +225,18 @@ impl Engine {
         let late = if passes { self.late.list.to_name() } else { self.commit.late() };
         let wall = u64::try_from(self.now.wall.0).unwrap_or(0);
         let told = self.told();
+        let ids = self.ids.rows(self.options.shard, self.epoch());
+        let ids_from = self.ids.listed_from();
         let commit = &mut self.commit;
         commit.stamp = (commit.stamp + 1).max(wall.saturating_mul(1_000));
         let Some(progress) = &mut commit.progress else { return };
         (progress.watermark, progress.late, progress.told) = (watermark, late, told);
+        progress.ids_from = ids_from;
         commit.writing = Some(progress.next_offset);
         let (progress, stamp) = (progress.clone(), commit.stamp);
         let ticket = self.ticket();
-        self.effects.push_back(Effect::WriteProgress { ticket, progress, stamp });
+        let ids = if planted!(IdsNotWritten) { Arc::default() } else { ids.into() };
+        self.effects.push_back(Effect::WriteProgress { ticket, progress, stamp, ids });
     }
 
     /// The row of an owner that lets go: one that is under way may be older, and its stamp is lower.
@@ -243,9 +248,13 @@ impl Engine {
     pub(super) fn progress_written(&mut self, written: Result<(), Failure>) {
         let Some(next_offset) = self.commit.writing.take() else { return };
         self.commit.wrote_at = self.now.boot;
+        self.ids.written(written.is_ok(), next_offset);
         match written {
             Ok(()) => self.progress_durable(next_offset),
-            Err(failure) => self.trouble("progress write", &failure),
+            Err(failure) => {
+                self.trouble("progress write", &failure);
+                self.ids_not_written(&failure);
+            }
         }
     }
 
@@ -407,6 +416,7 @@ impl Engine {
         };
         self.commit.end_read_at = again_ms.map(|ms| self.now.boot.plus_ms(ms));
         self.commit.log_end = Some(end.next);
+        self.ids.end_told(end.next, end.leader_epoch);
         self.commit.log_first = Some(end.first);
         let progress = self.commit.progress.as_ref();
         if let Some(loss) = progress.and_then(|progress| end.loss(progress, asked.next_offset)) {

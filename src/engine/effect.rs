@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use crate::model::{
-    AttemptToken, Boot, CloseReason, Decision, Epoch, Generation, HandlerName, Outcome, OwnerUuid, Payload,
-    Place, PointerRange, Progress, RejectReason, Rejection, Release, Row, Segment, Shard, TaskContent,
-    TaskEvent, TaskEventKind, TaskKey, Version, Wall,
+    AttemptToken, Boot, CloseReason, Decision, Epoch, Generation, HandlerName, IdsRow, Outcome, OwnerUuid,
+    Payload, Place, PointerRange, Progress, RejectReason, Rejection, Release, Row, Segment, Shard,
+    TaskContent, TaskEvent, TaskEventKind, TaskKey, Version, Wall,
 };
 
 use super::lane::Lane;
@@ -107,6 +107,8 @@ pub enum Observation {
         /// The first offset that is there, and gone on with.
         first: u64,
     },
+    /// So many ids with events are more than there is memory for: while this owner has the shard each one is looked up.
+    IdsNotKept(usize),
     /// Something failed and is tried again.
     Trouble {
         /// What.
@@ -144,7 +146,11 @@ pub enum Effect {
         progress: Progress,
         /// Of two rows of one epoch the higher stamp stays.
         stamp: u64,
+        /// To be written before it, with the same stamp; when they are not, it is not either.
+        ids: Arc<[IdsRow]>,
     },
+    /// Read the rows of `event_ids` from a chunk (the second number) on.
+    ReadIds(u64, u64),
     /// Ask what the log holds.
     ReadLogEnd(u64),
     /// Read the log from this offset (the second number) on. A fetch that is not answered yet is given up before: it

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use crate::model::{
-    Boot, Closed, Event, EventRow, FactRow, LateQueueRow, Origin, Outcome, OwnerRow, OwnerUuid, Place,
-    PointerPage, Progress, Rejection, Reset, Version, limits,
+    Boot, Closed, Event, EventRow, FactRow, IdsRow, LateQueueRow, Origin, Outcome, OwnerRow, OwnerUuid,
+    Place, PointerPage, Progress, Rejection, Reset, TaskKey, Version, limits,
 };
 
 use super::lane::Lane;
@@ -82,6 +82,8 @@ pub struct Budget {
     /// Task events that are not published yet, in bytes: at half of it no schedule events are taken in, at all of it no task
     /// starts.
     pub events_bytes: usize,
+    /// Ids with events on record, of eight bytes each: when there are more, none are kept.
+    pub ids: usize,
 }
 
 impl Default for Budget {
@@ -90,6 +92,7 @@ impl Default for Budget {
             tasks: limits::TASKS_IN_MEMORY,
             intake_bytes: limits::INTAKE_BYTES,
             events_bytes: limits::EVENTS_BYTES,
+            ids: limits::IDS_IN_MEMORY,
         }
     }
 }
@@ -125,6 +128,10 @@ pub enum Input {
     /// Answer to `Effect::Publish`: so many from the first on are durable, and why the next one is not. That one can never be
     /// written (`Failure::RowRefused`), or it and those behind it are to be published again.
     Published(u64, usize, Option<Failure>),
+    /// The store has forgotten these events.
+    Forgotten(Vec<(TaskKey, Version)>),
+    /// Answer to `Effect::ReadIds`: all those rows.
+    IdsRead(u64, Result<Vec<IdsRow>, Failure>),
     /// Answer to `Effect::WriteProgress`.
     ProgressWritten(u64, Result<(), Failure>),
     /// Answer to `Effect::ReadLogEnd`.

@@ -171,14 +171,15 @@ impl Engine {
 
     fn form_batches(&mut self) {
         while self.intake.batches.len() < limits::INTAKE_BATCHES_MAX && !self.intake.inbox.is_empty() {
+            let id = self.ticket();
             let ground = Ground {
                 shard: self.options.shard,
                 shards: self.options.shards,
                 generation: self.commit.generation(),
                 decided_to: self.intake.decided_to(),
                 applied_to: self.intake.again.as_ref().map_or(0, |again| again.end),
+                ids: &self.ids,
             };
-            let id = self.ticket();
             let Intake { inbox, batches, .. } = &mut self.intake;
             let Some(mut batch) = Batch::form(id, inbox, &ground, batches) else { return };
             if !batch.is_again {
@@ -197,7 +198,7 @@ impl Engine {
                 self.show_to_calls(index);
             }
             let batch = &mut self.intake.batches[index];
-            if batch.next_round() {
+            if batch.next_round(&self.ids) {
                 have_begun = true;
                 self.effects.extend(batch.look_up());
             }

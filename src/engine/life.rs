@@ -7,6 +7,7 @@ use crate::model::{Boot, Outcome, OwnerUuid, Place, Wall};
 
 use super::commit::Commit;
 use super::effect::{Effect, LeaveCause, Observation};
+use super::ids::Ids;
 use super::input::Budget;
 use super::intake::Intake;
 use super::lane::Lane;
@@ -72,6 +73,7 @@ impl Engine {
         self.budget = Budget { tasks: budget.tasks.max(1), ..budget };
         self.window.set_budget(self.budget.tasks);
         self.unpark_excess();
+        self.bound_ids();
     }
 
     pub(super) fn turn(&mut self, turn: Turn) {
@@ -194,6 +196,7 @@ impl Engine {
         self.parked = Parked::default();
         self.late = Late::default();
         self.outbox = Outbox::default();
+        self.ids = Ids::default();
         self.load_retry = None;
         self.catch_up_since = None;
         self.gap_since = None;

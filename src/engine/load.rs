@@ -12,6 +12,7 @@ use crate::model::{Boot, Fact, FactRow, MarkKind, Place, Progress, TaskContent, 
 
 use super::effect::{Effect, Observation};
 use super::fold::{Next, fold, marked_by};
+use super::ids::Ids;
 use super::input::{Failure, LogEnd};
 use super::takeover::Step;
 use super::window::{PageNotes, Status, Task, Window, Written};
@@ -76,14 +77,18 @@ impl Engine {
             late: None,
             marks: BTreeMap::new(),
             told: None,
+            // Nothing was ever decided here.
+            ids_from: Some(0),
         });
     }
 
     fn open_epoch(&mut self, progress: Progress) {
         self.window = Window::new(Place::start_of(progress.watermark), self.budget.tasks);
         self.outbox.open(progress.told, progress.next_offset);
+        self.ids = Ids::open(progress.ids_from);
         self.commit.open(Progress { epoch: self.epoch(), ..progress });
         self.write_progress();
+        self.read_ids();
         self.take_early_end();
     }
 
@@ -126,6 +131,7 @@ impl Engine {
         if !self.may_load() {
             return;
         }
+        self.read_ids();
         if !self.list_is_read() {
             return;
         }
@@ -209,7 +215,7 @@ impl Engine {
 
     /// The loader has come as far as it can for now.
     fn loaded(&mut self) {
-        if self.stage != Stage::Loading || !self.open_attempts_are_known() {
+        if self.stage != Stage::Loading || !self.open_attempts_are_known() || !self.ids.is_read() {
             return;
         }
         self.stage = Stage::CatchingUp;

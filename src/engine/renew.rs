@@ -87,6 +87,8 @@ impl Engine {
             // Decisions that were not published cannot be read again.
             told: progress.told.map(|told| Told { next_offset: first, ..told }),
             marks: before_all(progress.marks),
+            // Offsets of the generation before mean others now.
+            ids_from: None,
             ..progress
         }
     }

@@ -6,6 +6,7 @@ mod fairness;
 mod folding;
 mod gates;
 mod handing_over;
+mod ids;
 mod late;
 mod limits;
 mod lining_up;

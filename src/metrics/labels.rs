@@ -175,6 +175,10 @@ label! {
         Progress = "progress",
         /// Writing progress.
         WriteProgress = "write_progress",
+        /// Which ids have events.
+        Ids = "ids",
+        /// Writing them.
+        WriteIds = "write_ids",
         /// Reading the owner row.
         Owner = "owner",
         /// Looking at the owner row during a hand-over.

@@ -3,7 +3,7 @@
 //! Source of the algorithm: MurmurHash2 (Austin Appleby, public domain) with the seed Kafka uses, made positive by
 //! clearing the sign bit, modulo the number of partitions.
 
-use super::name::QueueName;
+use super::name::{QueueName, TaskKey};
 use super::owner::Shard;
 
 const SEED: u32 = 0x9747_b28c;
@@ -19,6 +19,12 @@ pub fn home_shard(queue: &QueueName, shards: u32) -> Shard {
 pub fn partition_of(key: &[u8], partitions: u32) -> u32 {
     assert!(partitions > 0, "a topic has at least one partition");
     (murmur2(key) & 0x7fff_ffff) % partitions
+}
+
+/// A fingerprint of an id within its shard, never 0. It is stored: it stays what it is.
+pub fn fingerprint(key: &TaskKey) -> u32 {
+    let (queue, id) = (murmur2(key.queue.as_str().as_bytes()), murmur2(key.id.as_str().as_bytes()));
+    (queue.rotate_left(16) ^ id).max(1)
 }
 
 fn murmur2(data: &[u8]) -> u32 {
@@ -42,7 +48,20 @@ fn murmur2(data: &[u8]) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::murmur2;
+    use super::{fingerprint, murmur2};
+    use crate::model::{QueueName, TaskId, TaskKey};
+
+    #[test]
+    fn a_fingerprint_is_what_it_was() {
+        let print = |queue, id| {
+            let (queue, id) = (QueueName::new(queue).expect("a name"), TaskId::new(id).expect("a name"));
+            fingerprint(&TaskKey { queue, id })
+        };
+        // By the values of the Java client below.
+        assert_eq!(print("foobar", "abc"), 1_730_867_967);
+        assert_ne!(print("a", "b"), print("b", "a"));
+        assert_ne!(print("a", "bc"), print("ab", "c"));
+    }
 
     #[test]
     fn murmur2_agrees_with_the_values_of_the_java_client() {

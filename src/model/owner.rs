@@ -155,6 +155,9 @@ pub struct Progress {
     pub marks: BTreeMap<Shard, OriginMark>,
     /// What is published as task events; `None` = everything, or nothing is to be.
     pub told: Option<Told>,
+    /// Each id that has an event below `next_offset` is in the rows of `event_ids` of this chunk and of those above. `None` = ids are
+    /// not listed.
+    pub ids_from: Option<u64>,
 }
 
 /// What is published as task events.

@@ -80,6 +80,7 @@ mod tests {
             late: None,
             marks: BTreeMap::new(),
             told: None,
+            ids_from: None,
         }
     }
 

@@ -15,6 +15,8 @@
 use std::sync::Arc;
 
 use super::late::{LateQueueRow, PointerRow};
+#[cfg(doc)]
+use super::limits;
 use super::name::{HandlerName, TaskKey};
 use super::owner::{AttemptToken, Epoch, Generation, Shard, Version};
 use super::task::{CloseReason, Outcome, TaskContent};
@@ -83,6 +85,19 @@ pub struct DeadLetterRow {
     pub error: Option<Arc<str>>,
     /// The batch that took it from the list.
     pub purged: Option<u64>,
+}
+
+/// A row of `event_ids`: of the events with offsets of one chunk, a fingerprint of each id. Of several epochs the highest counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdsRow {
+    /// The shard.
+    pub shard: Shard,
+    /// Which chunk: offset / [`limits::IDS_OF_CHUNK`].
+    pub chunk: u64,
+    /// The epoch that wrote it.
+    pub epoch: Epoch,
+    /// By offset within the chunk; 0 = no event with an id, or it is forgotten. At most [`limits::IDS_OF_CHUNK`].
+    pub prints: Vec<u32>,
 }
 
 /// Where a dead letter stands: the newest come first.

@@ -88,6 +88,13 @@ impl Shared {
                     "shard reset: what its log lost is given up, and it goes on with what is there"
                 );
             }
+            Observation::IdsNotKept(ids) => {
+                tracing::warn!(
+                    shard,
+                    ids,
+                    "more ids have events than limits.ids_in_memory has room for: each new one is looked up"
+                );
+            }
             Observation::EventRefused { kind, why } => {
                 metrics.task_event_refused();
                 if let Some(times) = self.told("task event refused") {

@@ -8,7 +8,7 @@ use crate::engine::{
     CallEnd, CallOrder, Effect, Failure, Incoming, Input, KeyLookup, Lane, LogEnd, Observation,
 };
 use crate::log::{self, Record, Topic};
-use crate::model::{Origin, Outcome, Place, Rejection, Row, Shard, Version, limits};
+use crate::model::{IdsRow, Origin, Outcome, Place, Progress, Rejection, Row, Shard, Version, limits};
 use crate::store::{self, Bump, Lookup};
 use crate::wire::{event, forward};
 
@@ -36,11 +36,12 @@ impl Actor {
                     Input::ProgressRead(ticket, progress.await.map_err(store_failure))
                 });
             }
-            Effect::WriteProgress { ticket, progress, stamp } => {
-                let written = self.shared.store.write_progress(self.shard, progress, stamp);
-                self.answer_later(async move {
-                    Input::ProgressWritten(ticket, written.await.map_err(store_failure))
-                });
+            Effect::WriteProgress { ticket, progress, stamp, ids } => {
+                self.write_progress(ticket, progress, stamp, ids);
+            }
+            Effect::ReadIds(ticket, from) => {
+                let ids = self.shared.store.ids(self.shard, from);
+                self.answer_later(async move { Input::IdsRead(ticket, ids.await.map_err(store_failure)) });
             }
             Effect::ReadLogEnd(ticket) => self.read_log_end(ticket),
             Effect::Seek(ticket, offset) => {
@@ -181,6 +182,19 @@ impl Actor {
             .collect();
         let found = self.shared.store.lookup(lookups);
         self.answer_later(async move { Input::LookedUp(ticket, found.await.map_err(store_failure)) });
+    }
+
+    /// The ids before the row that says that they are listed.
+    fn write_progress(&mut self, ticket: u64, progress: Progress, stamp: u64, ids: Arc<[IdsRow]>) {
+        let (store, shard) = (self.shared.store.clone(), self.shard);
+        self.answer_later(async move {
+            let listed = if ids.is_empty() { Ok(()) } else { store.write_ids(ids, stamp).await };
+            let written = match listed {
+                Ok(()) => store.write_progress(shard, progress, stamp).await,
+                Err(error) => Err(error),
+            };
+            Input::ProgressWritten(ticket, written.map_err(store_failure))
+        });
     }
 
     fn slice(&mut self, ticket: u64, from: Place, to: Place) {

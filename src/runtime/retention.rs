@@ -4,10 +4,11 @@
 //! again at the next round. Events go before the tasks they speak of, so that what is known by id is always there. What it
 //! does twice, or beside another owner, changes nothing more.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::{Aged, Forget, aged, forget};
+use crate::engine::{Aged, Forget, Input, aged, forget};
 use crate::model::{EventRow, FactRow, Place, Shard, TaskKey, Version, Wall};
 use crate::store::{Error, Lookup, Store, Stretch};
 
@@ -69,7 +70,7 @@ async fn round(service: &Service, before: Wall) -> Result<Done, Error> {
     let (mut done, mut failed, mut in_a_row) = (Done::default(), None, 0);
     for stretch in store.stretches(before).await? {
         let Some(applied_to) = may_forget(service, stretch).await else { continue };
-        let sweep = Sweep { store: store.clone(), stretch, before, applied_to };
+        let sweep = Sweep { service: service.clone(), store: store.clone(), stretch, before, applied_to };
         match sweep.run().await {
             Err(error) => {
                 tracing::warn!(%error, ?stretch, "a bucket of history stays");
@@ -112,6 +113,7 @@ async fn on_record(service: &Service, shard: Shard) -> Option<(Wall, Version)> {
 
 /// One bucket.
 struct Sweep {
+    service: Service,
     store: Arc<dyn Store>,
     stretch: Stretch,
     before: Wall,
@@ -126,8 +128,14 @@ struct Old {
     marked_by: Option<Version>,
 }
 
-/// Tasks, of each the version up to which its events go.
-type Gone = Vec<(TaskKey, Version)>;
+/// What goes.
+#[derive(Default)]
+struct Gone {
+    /// Tasks, of each the version up to which its events go.
+    tasks: Vec<(TaskKey, Version)>,
+    /// Of these events it is known that they are among those.
+    events: Vec<(TaskKey, Version)>,
+}
 
 impl Sweep {
     /// How many tasks were forgotten; `None` = the bucket stays for now.
@@ -150,8 +158,10 @@ impl Sweep {
             let Some((old, next)) = self.page(from).await? else { return Ok(None) };
             for some in old.chunks(TASKS_AT_ONCE) {
                 let Some(gone) = self.gone(some).await? else { return Ok(None) };
-                if forgets && !gone.is_empty() {
-                    self.store.forget(gone).await?;
+                if forgets && !gone.tasks.is_empty() {
+                    self.store.forget(gone.tasks).await?;
+                    let forgotten = (self.stretch.shard, Input::Forgotten(gone.events));
+                    self.service.tell_each(std::iter::once(forgotten));
                 }
             }
             tasks += old.len();
@@ -185,14 +195,22 @@ impl Sweep {
         let marks = old.iter().filter_map(|old| Some(exactly(old, old.marked_by?)));
         let mut found = self.store.lookup(newest.chain(marks).collect()).await?.into_iter();
         let newest: Vec<Vec<EventRow>> = found.by_ref().take(old.len()).collect();
-        let mut gone = Vec::new();
+        let mut gone = Gone::default();
         for (old, newest) in old.iter().zip(newest) {
             let rows = old.marked_by.and_then(|_| found.next()).unwrap_or_default();
             let mark = rows.iter().find(|row| Some(row.version) == old.marked_by);
             match forget(old.place, newest.first(), mark, self.before, self.applied_to) {
                 Forget::Keep => return Ok(None),
                 Forget::Nothing => {}
-                Forget::UpTo(version) => gone.push((old.key.clone(), version)),
+                Forget::UpTo(version) => {
+                    let known =
+                        [Some(old.place.version), old.marked_by, newest.first().map(|row| row.version)];
+                    let known: BTreeSet<Version> =
+                        known.into_iter().flatten().filter(|known| *known <= version).collect();
+                    let known = known.into_iter();
+                    gone.events.extend(known.map(|known| (old.key.clone(), known)));
+                    gone.tasks.push((old.key.clone(), version));
+                }
             }
         }
         Ok(Some(gone))

@@ -14,6 +14,7 @@ mod dead_letter;
 mod errors;
 pub mod facts;
 mod gather;
+mod ids;
 mod late;
 mod lookup;
 pub mod migrate;
@@ -39,7 +40,7 @@ use scylla::client::session::Session;
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 use crate::model::{
-    BatchProgress, DeadLetterRow, Died, EventRow, FactRow, LateQueueRow, Operation, OwnerRow, Place,
+    BatchProgress, DeadLetterRow, Died, EventRow, FactRow, IdsRow, LateQueueRow, Operation, OwnerRow, Place,
     PointerPage, PointerRange, Progress, Release, Row, Segment, Shard, TaskKey, Version, Wall,
 };
 use crate::store::pack::Packer;
@@ -257,6 +258,14 @@ impl Store for Cassandra {
 
     fn write_progress(&self, shard: Shard, progress: Progress, stamp: u64) -> Answer<()> {
         answer!(self, shared => singles::write_progress(&shared, shard, &progress, stamp))
+    }
+
+    fn ids(&self, shard: Shard, from: u64) -> Answer<Vec<IdsRow>> {
+        answer!(self, shared => ids::ids(&shared, shard, from))
+    }
+
+    fn write_ids(&self, rows: Arc<[IdsRow]>, stamp: u64) -> Answer<()> {
+        answer!(self, shared => ids::write_ids(&shared, &rows, stamp))
     }
 
     fn owner(&self, shard: Shard) -> Answer<OwnerRow> {

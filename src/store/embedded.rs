@@ -25,7 +25,7 @@ use std::sync::Arc;
 use super::pack::{self, Packer};
 use super::{Answer, Bump, Cluster, Error, Instance, Lookup, Packs, Slice, Store, Stretch};
 use crate::model::{
-    BatchProgress, DeadLetterRow, Died, EventRow, FactRow, LateQueueRow, Operation, OwnerRow, Place,
+    BatchProgress, DeadLetterRow, Died, EventRow, FactRow, IdsRow, LateQueueRow, Operation, OwnerRow, Place,
     PointerPage, PointerRange, Progress, Release, Row, Segment, Shard, TaskKey, Version, Wall,
 };
 use crate::wire::row;
@@ -240,6 +240,16 @@ impl Store for EmbeddedStore {
 
     fn write_progress(&self, shard: Shard, progress: Progress, stamp: u64) -> Answer<()> {
         self.change(move |batch| batch.progress(shard, &progress, stamp))
+    }
+
+    fn ids(&self, shard: Shard, from: u64) -> Answer<Vec<IdsRow>> {
+        self.read(move |tables| read::ids(tables, shard, from))
+    }
+
+    fn write_ids(&self, rows: Arc<[IdsRow]>, stamp: u64) -> Answer<()> {
+        let bytes = rows.iter().map(|row| SMALL_ROW_BYTES + 4 * row.prints.len()).sum();
+        let asked = self.db.ask(bytes, move |batch: &mut Batch<'_>| batch.ids(&rows, stamp));
+        Box::pin(async move { Ok(asked.await?) })
     }
 
     fn owner(&self, shard: Shard) -> Answer<OwnerRow> {

@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use super::{Answer, Bump, Cluster, Instance, Lookup, Packs, Slice, Store, Stretch};
 use crate::metrics::{Metrics, StoreOp};
 use crate::model::{
-    BatchProgress, DeadLetterRow, Died, EventRow, FactRow, LateQueueRow, Operation, OwnerRow, Place,
+    BatchProgress, DeadLetterRow, Died, EventRow, FactRow, IdsRow, LateQueueRow, Operation, OwnerRow, Place,
     PointerPage, PointerRange, Progress, Release, Row, Segment, Shard, TaskKey, Version, Wall,
 };
 
@@ -118,6 +118,14 @@ impl Store for Metered {
 
     fn write_progress(&self, shard: Shard, progress: Progress, stamp: u64) -> Answer<()> {
         self.timed(StoreOp::WriteProgress, self.inner.write_progress(shard, progress, stamp))
+    }
+
+    fn ids(&self, shard: Shard, from: u64) -> Answer<Vec<IdsRow>> {
+        self.timed(StoreOp::Ids, self.inner.ids(shard, from))
+    }
+
+    fn write_ids(&self, rows: Arc<[IdsRow]>, stamp: u64) -> Answer<()> {
+        self.timed(StoreOp::WriteIds, self.inner.write_ids(rows, stamp))
     }
 
     fn owner(&self, shard: Shard) -> Answer<OwnerRow> {

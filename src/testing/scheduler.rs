@@ -311,6 +311,7 @@ impl TestScheduler {
                 Input::Released(Ok(true))
             }
             Effect::ReadProgress(ticket) => Input::ProgressRead(ticket, Ok(None)),
+            Effect::ReadIds(ticket, _) => Input::IdsRead(ticket, Ok(Vec::new())),
             Effect::WriteProgress { ticket, .. } => {
                 return self.later(Input::ProgressWritten(ticket, Ok(())));
             }

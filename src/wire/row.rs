@@ -20,8 +20,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 use serde::{Deserialize, Serialize};
 
 use crate::model::{
-    BatchProgress, Change, DeadLetterRow, Died, Epoch, EventRow, Fact, LateQueueRow, Operation, Progress,
-    QueueName, Segment, Shard, TaskId, TaskKey, Version, Wall,
+    BatchProgress, Change, DeadLetterRow, Died, Epoch, EventRow, Fact, IdsRow, LateQueueRow, Operation,
+    Progress, QueueName, Segment, Shard, TaskId, TaskKey, Version, Wall, limits,
 };
 
 /// A stored row that cannot be read.
@@ -134,6 +134,25 @@ pub fn decode_late_queue(
     from_bytes::<late::LateQueue<'_>>(data)
         .and_then(|row| row.into_row(shard, segment, seq))
         .map_err(|detail| Error { what: format!("late queue of shard {}, row {seq}", shard.0), detail })
+}
+
+/// The data column of a row of `event_ids`: its fingerprints one after the other, little-endian.
+pub fn encode_ids(row: &IdsRow) -> Vec<u8> {
+    row.prints.iter().flat_map(|print| print.to_le_bytes()).collect()
+}
+
+/// A row of `event_ids` from its columns.
+///
+/// # Errors
+/// The data is not that of such a row.
+pub fn decode_ids(shard: Shard, chunk: u64, epoch: Epoch, data: &[u8]) -> Result<IdsRow, Error> {
+    let (prints, rest) = data.as_chunks::<4>();
+    if !rest.is_empty() || prints.len() as u64 > limits::IDS_OF_CHUNK {
+        let what = format!("ids of shard {}, chunk {chunk} of epoch {}", shard.0, epoch.0);
+        return Err(Error { what, detail: format!("{} bytes", data.len()) });
+    }
+    let prints = prints.iter().map(|print| u32::from_le_bytes(*print)).collect();
+    Ok(IdsRow { shard, chunk, epoch, prints })
 }
 
 /// The data column of a dead letter.

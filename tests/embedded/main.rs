@@ -91,6 +91,7 @@ async fn start_with(
             tasks_in_memory: limits::TASKS_IN_MEMORY,
             intake_bytes: limits::INTAKE_BYTES,
             events_bytes: limits::EVENTS_BYTES,
+            ids_in_memory: limits::IDS_IN_MEMORY,
             task_events: false,
             dead_letters: false,
             history_ms: 86_400_000 * 30,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dueline::engine::{Failure, Input, KeyLookup};
-use dueline::model::{Place, PointerRange, Progress, Row, Segment, Shard, TaskEvent};
+use dueline::model::{IdsRow, Place, PointerRange, Progress, Row, Segment, Shard, TaskEvent};
 
 use crate::store::owners::Change;
 use crate::world::{Addr, Event, World};
@@ -16,6 +16,9 @@ pub(crate) enum StoreOp {
     Change(Change),
     ReadProgress(u64),
     WriteProgress(u64, Box<Progress>, u64),
+    /// What is to be written before a progress row.
+    WriteIds(Arc<[IdsRow]>, u64, Box<Progress>, u64),
+    ReadIds(u64, u64),
     LookUp(u64, Vec<KeyLookup>),
     Slice(u64, Place, Place),
     Facts(u64, Place),

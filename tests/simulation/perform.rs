@@ -41,9 +41,13 @@ impl World {
                 *took_over = epoch.max(*took_over);
                 self.ask_store(from, StoreOp::ReadProgress(ticket));
             }
-            Effect::WriteProgress { ticket, progress, stamp } => {
+            Effect::WriteProgress { ticket, progress, stamp, ids } if ids.is_empty() => {
                 self.ask_store(from, StoreOp::WriteProgress(ticket, Box::new(progress), stamp));
             }
+            Effect::WriteProgress { ticket, progress, stamp, ids } => {
+                self.ask_store(from, StoreOp::WriteIds(ids, ticket, Box::new(progress), stamp));
+            }
+            Effect::ReadIds(ticket, first) => self.ask_store(from, StoreOp::ReadIds(ticket, first)),
             Effect::ReadLogEnd(ticket) => self.ask_log(from, LogOp::End(ticket)),
             Effect::Seek(ticket, offset) => {
                 self.stop_fetch(from);
@@ -150,6 +154,7 @@ impl World {
             Observation::AttemptEnded { outcome, .. } => self.ledger.count(outcome.word()),
             Observation::Rejected(reason) => self.ledger.count(reason.word()),
             Observation::BegunAnew { .. } => self.ledger.count("begun anew"),
+            Observation::IdsNotKept(_) => self.ledger.count("more ids than are kept"),
             Observation::Phase(..)
             | Observation::Forwarded
             | Observation::Gap(_)

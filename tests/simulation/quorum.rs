@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use dueline::engine::{Failure, Input, KeyLookup};
 use dueline::model::{
-    Decision, EventRow, Fact, FactRow, OwnerRow, Payload, Place, PointerPage, PointerRange, Row, Shard,
+    Decision, EventRow, Fact, FactRow, IdsRow, OwnerRow, Payload, Place, PointerPage, PointerRange, Progress,
+    Row, Shard,
 };
 use dueline::planted;
 
@@ -96,10 +97,14 @@ impl World {
                 let done = (on & reached.heard).count_ones() >= QUORUM;
                 return done.then_some(Answer::Now(Input::ProgressWritten(*ticket, Ok(()))));
             }
+            StoreOp::WriteIds(rows, ticket, progress, stamp) => {
+                return self.write_ids(from, rows, (*ticket, progress, *stamp), reached, fate);
+            }
             StoreOp::ReadOwner => return self.read_owner(from, reached),
             StoreOp::Change(change) => return self.change_owner(from, *change, reached, fate),
             StoreOp::LookAtOwner
             | StoreOp::ReadProgress(_)
+            | StoreOp::ReadIds(..)
             | StoreOp::LookUp(..)
             | StoreOp::Slice(..)
             | StoreOp::Facts(..)
@@ -124,6 +129,13 @@ impl World {
             StoreOp::LookAtOwner => Input::OwnerSeen(Ok(self.store.owners.look(shard, asked[0]))),
             StoreOp::ReadProgress(ticket) => {
                 Input::ProgressRead(*ticket, Ok(self.store.progress(shard, asked[0])))
+            }
+            StoreOp::ReadIds(ticket, from) => {
+                let rows = self.store.ids(shard, *from, asked[0]);
+                if !rows.is_empty() {
+                    self.ledger.count("listed ids read");
+                }
+                Input::IdsRead(*ticket, Ok(rows))
             }
             StoreOp::LookUp(ticket, lookups) => {
                 let found = self.store.lookup(lookups, asked);
@@ -159,6 +171,7 @@ impl World {
             StoreOp::ReadOwner
             | StoreOp::Change(_)
             | StoreOp::WriteProgress(..)
+            | StoreOp::WriteIds(..)
             | StoreOp::Write(..)
             | StoreOp::WriteRest(..) => return None,
         })
@@ -232,6 +245,32 @@ impl World {
             return Some(Answer::WhenRestIs);
         }
         None
+    }
+
+    /// The ids first; the progress row is sent when they are on record.
+    fn write_ids(
+        &mut self,
+        from: Addr,
+        rows: &Arc<[IdsRow]>,
+        (ticket, progress, stamp): (u64, &Progress, u64),
+        reached: Reached,
+        fate: Fate,
+    ) -> Option<Answer> {
+        let on = self.replicas_hit(reached, fate);
+        self.store.put_ids(rows, stamp, on);
+        let late = self.late(on);
+        if late != 0 {
+            let ms = self.surfaces_after();
+            self.after(ms, Event::LandIds(rows.clone(), stamp, late));
+        }
+        let done = (on & reached.heard).count_ones() >= QUORUM;
+        if fate != Fate::Answered || !done {
+            return None;
+        }
+        let ms = self.way();
+        let next = StoreOp::WriteProgress(ticket, Box::new(progress.clone()), stamp);
+        self.after(ms, Event::Store(from, next));
+        Some(Answer::WhenRestIs)
     }
 
     /// Writes rows on the replicas that are hit, the rest later or never. True when a majority answers.
@@ -399,7 +438,10 @@ fn unanswered_input(op: StoreOp) -> Input {
         StoreOp::Change(Change::Bump { .. }) => Input::Bumped(Err(away())),
         StoreOp::Change(Change::Release(_)) => Input::Released(Err(away())),
         StoreOp::ReadProgress(ticket) => Input::ProgressRead(ticket, Err(away())),
-        StoreOp::WriteProgress(ticket, ..) => Input::ProgressWritten(ticket, Err(away())),
+        StoreOp::WriteProgress(ticket, ..) | StoreOp::WriteIds(_, ticket, ..) => {
+            Input::ProgressWritten(ticket, Err(away()))
+        }
+        StoreOp::ReadIds(ticket, _) => Input::IdsRead(ticket, Err(away())),
         StoreOp::LookUp(ticket, _) => Input::LookedUp(ticket, Err(away())),
         StoreOp::Slice(ticket, ..) => Input::Sliced(ticket, Err(away())),
         StoreOp::Facts(ticket, place) => Input::FactsRead(ticket, place, Err(away())),

@@ -1,7 +1,7 @@
 //! Events that are rare and matter: the default seeds have to meet each of them, or the simulation has become too kind.
 
 /// Their names, as they are counted.
-pub(crate) const RARE: [&str; 124] = [
+pub(crate) const RARE: [&str; 126] = [
     "held up by a rate",
     "held up by what is kept for higher priorities",
     "held up by the rate of late tasks",
@@ -99,6 +99,8 @@ pub(crate) const RARE: [&str; 124] = [
     "eviction and reload",
     "pointer written",
     "takeover of late queues",
+    "listed ids read",
+    "more ids than are kept",
     "list of late queues written anew",
     "graceful handover",
     "handover to one that waits",

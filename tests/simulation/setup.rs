@@ -50,6 +50,8 @@ pub(crate) struct Setup {
     pub(crate) gathers: bool,
     /// Of handlers.
     pub(crate) limits: crate::limits::Limits,
+    /// Ids that an owner knows of.
+    pub(crate) ids: usize,
     /// Prints what this shard is told and asks for.
     pub(crate) show: Option<u32>,
 }
@@ -85,6 +87,7 @@ impl Setup {
             no_events: if rng.chance(300) { from..from + rng.range(5_000, 120_000) } else { 0..0 },
             gathers: rng.chance(250),
             limits: crate::limits::Limits::of(seed),
+            ids: [20, 100_000, 100_000][rng.index(3)],
             show: None,
         }
     }

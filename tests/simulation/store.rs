@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use dueline::engine::KeyLookup;
 use dueline::model::{
-    DeadLetterRow, Died, Epoch, EventRow, Fact, FactRow, LateQueueRow, OwnerRow, Place, PointerPage,
+    DeadLetterRow, Died, Epoch, EventRow, Fact, FactRow, IdsRow, LateQueueRow, OwnerRow, Place, PointerPage,
     PointerRange, Progress, Row, Segment, Shard, TaskKey, Version,
 };
 use dueline::planted;
@@ -37,6 +37,7 @@ pub(crate) struct Store {
     events: BTreeMap<TaskKey, BTreeMap<EventKey, Cell<EventRow>>>,
     payloads: BTreeMap<(Shard, Place), Cell<Arc<[u8]>>>,
     progress: BTreeMap<(Shard, Epoch), Cell<Progress>>,
+    ids: BTreeMap<(Shard, u64, Epoch), Cell<Vec<u32>>>,
     dead_letters: BTreeMap<(Shard, Died), Cell<DeadLetterRow>>,
     late: Lates,
     /// Rows that a read repair brought to a quorum.
@@ -92,6 +93,24 @@ impl Store {
     pub(crate) fn put_progress(&mut self, shard: Shard, progress: &Progress, stamp: u64, on: Mask) {
         let cell = self.progress.entry((shard, progress.epoch)).or_default();
         cell.put(stamp, progress.clone(), on);
+    }
+
+    /// Rows of `event_ids`, on replicas.
+    pub(crate) fn put_ids(&mut self, rows: &[IdsRow], stamp: u64, on: Mask) {
+        for row in rows {
+            let cell = self.ids.entry((row.shard, row.chunk, row.epoch)).or_default();
+            cell.put(stamp, row.prints.clone(), on);
+        }
+    }
+
+    /// All rows of `event_ids` of a shard from a chunk on.
+    pub(crate) fn ids(&mut self, shard: Shard, first: u64, from: Mask) -> Vec<IdsRow> {
+        let all = self.ids.range_mut((shard, first, Epoch(0))..=(shard, u64::MAX, Epoch(u64::MAX)));
+        let rows = all.filter_map(|((shard, chunk, epoch), cell)| {
+            let prints = read(cell, from, |_| {}).filter(|prints| !prints.is_empty())?;
+            Some(IdsRow { shard: *shard, chunk: *chunk, epoch: *epoch, prints })
+        });
+        rows.collect()
     }
 
     pub(crate) fn lookup(&mut self, lookups: &[KeyLookup], asked: Asked) -> Vec<Vec<EventRow>> {

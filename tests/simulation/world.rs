@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use dueline::engine::{Budget, CallOrder, Engine, Input, Limit, Options, Policy, Pool};
-use dueline::model::{Boot, Now, Progress, Row, Shard, Target, TaskKey, Wall};
+use dueline::model::{Boot, IdsRow, Now, Progress, Row, Shard, Target, TaskKey, Wall};
 use dueline::planted;
 
 use crate::group::Group;
@@ -47,6 +47,7 @@ pub(crate) enum Event {
     /// Rows reach replicas that missed them.
     Land(Arc<[Row]>, u64, Mask),
     LandProgress(Shard, Box<Progress>, u64, Mask),
+    LandIds(Arc<[IdsRow]>, u64, Mask),
     /// A replica that lost its disk is repaired.
     Repair(usize),
     /// A call reaches its handler.
@@ -267,6 +268,7 @@ impl World {
             Event::Store(from, op) => self.run_store(from, op),
             Event::Log(from, op) => self.run_log(from, op),
             Event::Land(rows, stamp, on) => self.land_late(&rows, stamp, on),
+            Event::LandIds(rows, stamp, on) => self.store.put_ids(&rows, stamp, on),
             Event::LandProgress(shard, progress, stamp, on) => {
                 self.land_progress_late(shard, &progress, stamp, on);
             }
@@ -369,6 +371,7 @@ impl World {
                 Input::Budget(Budget {
                     tasks: self.setup.budget,
                     events_bytes: self.setup.events_bytes,
+                    ids: self.setup.ids,
                     ..Budget::default()
                 }),
             );

@@ -32,6 +32,7 @@ impl Engine {
             self.reject(index, offset, Rejection { reason: RejectReason::Conflict, detail });
         }
         let row = self.intake.batches[index].carry_out(version, plan, epoch, shard);
+        self.note_id(&row.key, version);
         self.note_decision(index, &row);
     }
 

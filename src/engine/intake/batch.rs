@@ -10,6 +10,7 @@ use crate::model::{
 
 use super::super::decide::Plan;
 use super::super::effect::{Effect, KeyLookup};
+use super::super::ids::Ids;
 use super::super::input::Incoming;
 use super::super::map::Map;
 use super::ahead::Ahead;
@@ -79,7 +80,7 @@ impl Batch {
     pub(super) fn form(
         id: u64,
         inbox: &mut VecDeque<Incoming>,
-        ground: &Ground,
+        ground: &Ground<'_>,
         before: &VecDeque<Batch>,
     ) -> Option<Batch> {
         let mut items: Vec<Item> = Vec::new();
@@ -153,17 +154,21 @@ impl Batch {
             produces: BTreeMap::new(),
             produce_retries: BTreeMap::new(),
         };
-        batch.begin_round();
+        batch.begin_round(ground.ids);
         Some(batch)
     }
 
-    /// Looks up the ids of this round. What was read before is out of date for them.
-    fn begin_round(&mut self) {
+    /// Looks up the ids of this round that are not new. What was read before is out of date for them.
+    fn begin_round(&mut self, ids: &Ids) {
         let last = self.last;
         let lookup = |index: &usize| {
             let item = &self.items[*index];
             let first = Version::new(last.generation(), item.record.offset);
-            Some(KeyLookup { key: item.lookup_key()?.clone(), first, last })
+            let key = item.lookup_key()?;
+            let may_be_replayed = item.may_be_replayed && !planted!(ReplayNotLookedUp);
+            let is_nobody_elses = ids.is_nobody_elses(item.record.offset, item.record.leader_epoch);
+            let wanted = may_be_replayed || !is_nobody_elses || !ids.is_new(key);
+            wanted.then(|| KeyLookup { key: key.clone(), first, last })
         };
         // An id stands in a round once.
         self.lookups = self.rounds.front().into_iter().flatten().filter_map(lookup).collect();
@@ -184,11 +189,11 @@ impl Batch {
     }
 
     /// Begins the next round, if this one is on record and there is one.
-    pub(super) fn next_round(&mut self) -> bool {
+    pub(super) fn next_round(&mut self, ids: &Ids) -> bool {
         let goes_on = self.rounds.len() > 1 && self.on_record;
         if goes_on {
             self.rounds.pop_front();
-            self.begin_round();
+            self.begin_round(ids);
         }
         goes_on
     }

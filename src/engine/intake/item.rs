@@ -7,11 +7,12 @@ use crate::model::{
     TaskKey, Verb, Wall, home_shard, limits,
 };
 
+use super::super::ids::Ids;
 use super::super::input::Incoming;
 use super::names::{Coordinates, key_of};
 
 /// What the shard's records are judged against.
-pub(super) struct Ground {
+pub(super) struct Ground<'a> {
     pub(super) shard: Shard,
     pub(super) shards: u32,
     pub(super) generation: Generation,
@@ -19,6 +20,8 @@ pub(super) struct Ground {
     pub(super) decided_to: u64,
     /// What lies below this offset was applied when this owner began to read.
     pub(super) applied_to: u64,
+    /// Which ids have events.
+    pub(super) ids: &'a Ids,
 }
 
 /// A task that becomes visible with its item.
@@ -51,7 +54,7 @@ pub(super) struct Item {
 }
 
 impl Item {
-    pub(super) fn of(record: Incoming, ground: &Ground) -> Item {
+    pub(super) fn of(record: Incoming, ground: &Ground<'_>) -> Item {
         let may_be_replayed = record.offset < ground.decided_to;
         let (rejection, forward_to) = (None, None);
         let (task, mark, abort) = (None, None, None);

@@ -110,7 +110,7 @@ fn loading() -> Rig {
 fn the_first_records_are_fetched_and_looked_up_while_tasks_are_read_and_decided_afterwards() {
     let mut rig = loading();
     let before = rig.looked_up;
-    rig.schedule("q", "b", 0);
+    rig.schedule("q", "a", 0);
     assert_eq!((rig.engine.intake.backlog(), rig.decisions().len()), (1, 1));
     assert_eq!(rig.looked_up, before + 1);
     rig.release_slices();

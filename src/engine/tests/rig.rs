@@ -7,10 +7,10 @@ use crate::engine::{
     CallEnd, CallOrder, Effect, Engine, Failure, Incoming, Input, LogEnd, Options, Takeover, Timing,
 };
 use crate::model::{
-    Boot, DeadLetterRow, Decision, Due, Event, EventRow, Fact, FactRow, HandlerName, LateQueueRow, Now,
-    Origin, Outcome, OwnerRow, OwnerUuid, Payload, Place, Pointer, PointerPage, PointerRange, Progress,
-    QueueName, RetryPolicy, Row, Shard, Standing, TaskContent, TaskEvent, TaskEventKind, TaskId, TaskKey,
-    Verb, Version, Wall, limits,
+    Boot, DeadLetterRow, Decision, Due, Epoch, Event, EventRow, Fact, FactRow, HandlerName, IdsRow,
+    LateQueueRow, Now, Origin, Outcome, OwnerRow, OwnerUuid, Payload, Place, Pointer, PointerPage,
+    PointerRange, Progress, QueueName, RetryPolicy, Row, Shard, Standing, TaskContent, TaskEvent,
+    TaskEventKind, TaskId, TaskKey, Verb, Version, Wall, limits,
 };
 
 pub(super) const BASE: i64 = 1_000_000_000;
@@ -37,6 +37,8 @@ pub(super) struct Rig {
     pub(super) pointers: BTreeMap<(QueueName, Standing), Pointer>,
     pub(super) late_queues: Vec<LateQueueRow>,
     pub(super) dead_letters: Vec<DeadLetterRow>,
+    /// Rows of `event_ids`, by chunk and epoch.
+    pub(super) ids: BTreeMap<(u64, Epoch), IdsRow>,
     /// Queues that were to be stopped, and are not answered for.
     pub(super) rejected: Vec<crate::model::Rejection>,
     pub(super) stopped_queues: Vec<(u64, QueueName)>,
@@ -58,6 +60,10 @@ pub(super) struct Rig {
     pub(super) fail_progress: Option<usize>,
     /// What every owner may hold in memory.
     pub(super) budget: usize,
+    /// What every owner but the first may know of ids.
+    pub(super) ids_max: usize,
+    /// Rows of `event_ids` are not read or written, for this reason.
+    pub(super) fail_ids: Option<Failure>,
     /// Calls that have not ended, in the order they came.
     pub(super) calls: VecDeque<CallOrder>,
     pub(super) broken_off: BTreeMap<u64, Outcome>,
@@ -130,6 +136,7 @@ impl Rig {
             pointers: BTreeMap::new(),
             late_queues: Vec::new(),
             dead_letters: Vec::new(),
+            ids: BTreeMap::new(),
             told: Vec::new(),
             no_events: false,
             refused_events: None,
@@ -145,6 +152,8 @@ impl Rig {
             hold_progress: false,
             fail_progress: None,
             budget: limits::TASKS_IN_MEMORY,
+            ids_max: limits::IDS_IN_MEMORY,
+            fail_ids: None,
             ms: 0,
             log: Vec::new(),
             first: 0,
@@ -205,6 +214,7 @@ impl Rig {
         self.fetch = None;
         self.give(Input::Budget(crate::engine::Budget {
             tasks: self.budget,
+            ids: self.ids_max,
             ..crate::engine::Budget::default()
         }));
         self.assign(owner);
@@ -288,10 +298,21 @@ impl Rig {
                 self.fail_progress = None;
                 Input::ProgressWritten(ticket, Err(Failure::Unavailable("no answer".into())))
             }
-            Effect::WriteProgress { ticket, progress, .. } => {
+            Effect::WriteProgress { ticket, ids, .. } if self.fail_ids.is_some() && !ids.is_empty() => {
+                Input::ProgressWritten(ticket, Err(self.fail_ids.clone()?))
+            }
+            Effect::WriteProgress { ticket, progress, ids, .. } => {
+                self.put_ids(&ids);
                 self.fail_progress = self.fail_progress.map(|left| left - 1);
                 self.progress = Some(progress);
                 Input::ProgressWritten(ticket, Ok(()))
+            }
+            Effect::ReadIds(ticket, _) if self.fail_ids.is_some() => {
+                Input::IdsRead(ticket, Err(self.fail_ids.clone()?))
+            }
+            Effect::ReadIds(ticket, from) => {
+                let rows = self.ids.range((from, Epoch(0))..).map(|(_, row)| row.clone());
+                Input::IdsRead(ticket, Ok(rows.collect()))
             }
             Effect::ReadLogEnd(ticket) => {
                 if let Some(held) = &mut self.held_ends {
@@ -492,6 +513,15 @@ impl Rig {
         self.fetch = None;
         self.position += records.len() as u64;
         Some(Input::Fetched(ticket, Ok(records)))
+    }
+
+    /// Rows of `event_ids` reach the store.
+    fn put_ids(&mut self, rows: &[IdsRow]) {
+        for row in rows {
+            let key = (row.chunk, row.epoch);
+            self.ids.insert(key, row.clone());
+            self.ids.retain(|of, row| *of != key || !row.prints.is_empty());
+        }
     }
 
     pub(super) fn store(&mut self, rows: &[Row]) {

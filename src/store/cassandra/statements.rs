@@ -36,6 +36,9 @@ pub(super) struct Statements {
     pub(super) late_range: PreparedStatement,
     pub(super) late_queue_insert: PreparedStatement,
     pub(super) late_queue_read: PreparedStatement,
+    pub(super) ids_insert: PreparedStatement,
+    pub(super) ids_delete: PreparedStatement,
+    pub(super) ids_read: PreparedStatement,
     pub(super) progress_insert: PreparedStatement,
     pub(super) progress_read: PreparedStatement,
     pub(super) instance_insert: PreparedStatement,
@@ -110,6 +113,15 @@ impl Statements {
             late_range: row(LATE_RANGE).await?,
             late_queue_insert: row(LATE_QUEUE_INSERT).await?,
             late_queue_read: row(LATE_QUEUE_READ).await?,
+            ids_insert: row(
+                "INSERT INTO {}.event_ids (shard, chunk, epoch, data) VALUES (?, ?, ?, ?) USING TIMESTAMP ?",
+            )
+            .await?,
+            ids_delete: row(
+                "DELETE FROM {}.event_ids USING TIMESTAMP ? WHERE shard = ? AND chunk = ? AND epoch = ?",
+            )
+            .await?,
+            ids_read: row("SELECT chunk, epoch, data FROM {}.event_ids WHERE shard = ? AND chunk >= ?").await?,
             progress_insert: row(
                 "INSERT INTO {}.shard_progress (shard, epoch, data) VALUES (?, ?, ?) USING TIMESTAMP ?",
             )

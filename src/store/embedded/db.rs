@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! <dir>/dueline.lock   the exclusive lock, with the holder's process id
-//! <dir>/db/            fjall: tables due, due_pack, task_event, payload, late, late_queue, dead_letter, log, meta and one journal for all of them
+//! <dir>/db/            fjall: tables due, due_pack, task_event, event_ids, payload, late, late_queue, dead_letter, log, meta and one journal for all of them
 //! ```
 //! Reads go straight to the tables from any thread. Writes go to the one writer thread ([`super::writer`]). The
 //! database closes, and gives its lock back, when the last handle is dropped: everything answered is on disk before.
@@ -171,6 +171,8 @@ pub(crate) enum Table {
     DuePack,
     /// Schedule events by task.
     TaskEvent,
+    /// Ids that have events.
+    EventIds,
     /// Payloads stored apart.
     Payload,
     /// Pointers of late queues.
@@ -196,6 +198,8 @@ pub(crate) struct Tables {
     pub(super) due_pack: Keyspace,
     /// `task_event`.
     pub(super) task_event: Keyspace,
+    /// `event_ids`.
+    pub(super) event_ids: Keyspace,
     /// `payload`.
     pub(super) payload: Keyspace,
     /// `late`.
@@ -241,6 +245,7 @@ impl Tables {
             due: table("due")?,
             due_pack: table("due_pack")?,
             task_event: table("task_event")?,
+            event_ids: table("event_ids")?,
             payload: table("payload")?,
             late: table("late")?,
             late_queue: table("late_queue")?,
@@ -259,6 +264,7 @@ impl Tables {
             Table::Due => &self.due,
             Table::DuePack => &self.due_pack,
             Table::TaskEvent => &self.task_event,
+            Table::EventIds => &self.event_ids,
             Table::Payload => &self.payload,
             Table::Late => &self.late,
             Table::LateQueue => &self.late_queue,
@@ -276,10 +282,10 @@ impl Tables {
     }
 
     /// All of them.
-    pub(super) fn all(&self) -> [&Keyspace; 9] {
-        let Tables { due, due_pack, task_event, payload, late, late_queue, dead_letter, log, meta, .. } =
-            self;
-        [due, due_pack, task_event, payload, late, late_queue, dead_letter, log, meta]
+    pub(super) fn all(&self) -> [&Keyspace; 10] {
+        let Tables { due, due_pack, task_event, event_ids, payload, late, late_queue, .. } = self;
+        let Tables { dead_letter, log, meta, .. } = self;
+        [due, due_pack, task_event, event_ids, payload, late, late_queue, dead_letter, log, meta]
     }
 }
 

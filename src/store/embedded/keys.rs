@@ -6,6 +6,7 @@
 //! payload     shard u32 | ready_at i64 | version u64
 //! task_event  key text  | 0x00                                          the first event, behind its columns; empty: it has a row of its own, or is gone
 //!             key text  | 0x00 | not version u64 | not epoch u64        the others, newest first, highest epoch first
+//! event_ids   shard u32 | chunk u64 | epoch u64
 //! late        shard u32 | queue percent-encoded | 0x00 | due_at i64 | version u64
 //! late_queue  shard u32 | epoch u64 | number u64 | seq u64
 //! dead_letter shard u32 | not at i64 | not version u64                  newest first
@@ -184,6 +185,21 @@ pub(super) fn segment(shard: Shard, segment: Segment) -> Vec<u8> {
 /// The sequence number that a key of `late_queue` ends with; `None` = not such a key.
 pub(super) fn seq_of(key: &[u8]) -> Option<u64> {
     key.split_last_chunk::<8>().map(|(_, seq)| u64::from_be_bytes(*seq))
+}
+
+/// The key of a row of `event_ids`.
+pub(super) fn ids(shard: Shard, chunk: u64, epoch: Epoch) -> Vec<u8> {
+    let mut key = shard.0.to_be_bytes().to_vec();
+    key.extend_from_slice(&chunk.to_be_bytes());
+    key.extend_from_slice(&epoch.0.to_be_bytes());
+    key
+}
+
+/// The chunk and the epoch that a key of `event_ids` ends with; `None` = not such a key.
+pub(super) fn ids_of(key: &[u8]) -> Option<(u64, Epoch)> {
+    let (rest, epoch) = key.split_last_chunk::<8>()?;
+    let (_, chunk) = rest.split_last_chunk::<8>()?;
+    Some((u64::from_be_bytes(*chunk), Epoch(u64::from_be_bytes(*epoch))))
 }
 
 /// A key of `meta`.

@@ -11,7 +11,7 @@ use super::codec::{Fields, Scan};
 use super::db::{Failure, Table, Tables};
 use super::keys::{self, tag};
 use super::writer::Batch;
-use crate::model::{BatchProgress, Epoch, Operation, OwnerRow, Progress, Release, Shard, Wall};
+use crate::model::{BatchProgress, Epoch, IdsRow, Operation, OwnerRow, Progress, Release, Shard, Wall};
 use crate::store::{Bump, Cluster, Instance};
 use crate::wire::row;
 
@@ -29,6 +29,8 @@ pub(super) struct Staged {
     owners: BTreeMap<Shard, OwnerRow>,
     /// Epoch and stamp of each shard's progress row.
     progress: BTreeMap<Shard, (Epoch, u64)>,
+    /// Epoch and stamp of the rows of `event_ids` that this process wrote last, of each shard.
+    ids: BTreeMap<Shard, (Epoch, u64)>,
     /// The number of the last operation.
     operation: u64,
     /// Stamps of the batches written by this process: no other one has its epochs.
@@ -115,6 +117,23 @@ impl Batch<'_> {
         if self.staged.progress.get(&shard).is_none_or(|present| *present <= order) {
             self.staged.progress.insert(shard, order);
             self.put(Table::Meta, keys::shard(tag::PROGRESS, shard), encode_progress(progress, stamp));
+        }
+    }
+
+    /// Writes rows of `event_ids`, unless newer ones of their epoch were written.
+    pub(super) fn ids(&mut self, rows: &[IdsRow], stamp: u64) {
+        for row in rows {
+            let present = self.staged.ids.get(&row.shard).copied().unwrap_or_default();
+            if present.0 == row.epoch && present.1 > stamp {
+                continue;
+            }
+            self.staged.ids.insert(row.shard, present.max((row.epoch, stamp)));
+            let key = keys::ids(row.shard, row.chunk, row.epoch);
+            if row.prints.is_empty() {
+                self.remove(Table::EventIds, key);
+            } else {
+                self.put(Table::EventIds, key, row::encode_ids(row));
+            }
         }
     }
 

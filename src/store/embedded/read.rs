@@ -9,8 +9,8 @@ use super::db::{Failure, Tables};
 use super::keys::{self, tag};
 use super::meta;
 use crate::model::{
-    BatchProgress, DeadLetterRow, Died, Epoch, FactRow, Operation, OwnerRow, Place, Progress, Shard, Version,
-    Wall,
+    BatchProgress, DeadLetterRow, Died, Epoch, FactRow, IdsRow, Operation, OwnerRow, Place, Progress, Shard,
+    Version, Wall,
 };
 use crate::store::pack::{self, Cell};
 use crate::store::{Instance, Slice};
@@ -163,6 +163,19 @@ pub(super) fn get(table: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Byte
 pub(super) fn payload(tables: &Tables, shard: Shard, place: Place) -> Result<Option<Arc<[u8]>>, Failure> {
     let data = get(&tables.payload, keys::place(shard, place))?;
     Ok(data.map(|data| Arc::from(&*data)))
+}
+
+/// All rows of `event_ids` of a shard from a chunk on.
+pub(super) fn ids(tables: &Tables, shard: Shard, from: u64) -> Result<Vec<IdsRow>, Failure> {
+    let mut rows = Vec::new();
+    let first = keys::ids(shard, from, Epoch(0));
+    scan(&tables.event_ids, &first, &after(&shard.0.to_be_bytes()), |key, data| {
+        let of = keys::ids_of(key).ok_or_else(|| Failure::Corrupt("key of event_ids".to_owned()));
+        let (chunk, epoch) = of?;
+        rows.push(row::decode_ids(shard, chunk, epoch, data).map_err(|e| unreadable(&e))?);
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(rows)
 }
 
 /// The newest progress row.

@@ -51,6 +51,7 @@ fn progress(epoch: u64, next_offset: u64) -> Progress {
         late: None,
         marks: Default::default(),
         told: None,
+        ids_from: None,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{BASE, Case, CheckFn, ok};
-use crate::model::{Epoch, Generation, OriginMark, Progress, Segment, Shard, Told, Wall};
+use crate::model::{Epoch, Generation, IdsRow, OriginMark, Progress, Segment, Shard, Told, Wall, limits};
 use crate::store::{Cluster, Instance};
 
 pub(super) const CHECKS: &[(&str, CheckFn)] = &[
@@ -11,6 +11,7 @@ pub(super) const CHECKS: &[(&str, CheckFn)] = &[
     ("a_shard_without_progress_has_none", |case| Box::pin(no_progress(case))),
     ("progress_of_the_highest_epoch_counts", |case| Box::pin(highest_epoch(case))),
     ("within_an_epoch_the_higher_stamp_stays", |case| Box::pin(higher_stamp(case))),
+    ("of_listed_ids_the_higher_stamp_stays_and_what_is_empty_goes", |case| Box::pin(listed_ids(case))),
     ("instances_with_a_heartbeat_are_listed", |case| Box::pin(instances(case))),
 ];
 
@@ -32,6 +33,7 @@ fn progress(epoch: u64, next_offset: u64) -> Progress {
         late: Some(Segment { epoch: Epoch(epoch), number: next_offset }),
         marks: BTreeMap::from([(Shard(7), mark)]),
         told: Some(Told { next_offset: 12, own: Wall(7_000), before: Some(Wall(5_000)) }),
+        ids_from: Some(next_offset).filter(|offset| offset % 2 == 1),
     }
 }
 
@@ -58,6 +60,48 @@ async fn higher_stamp(case: Case) {
     // The same again is a replay.
     ok("write_progress", case.store.write_progress(shard, progress(3, 7), base + 7).await);
     assert_eq!(ok("progress", case.store.progress(shard).await), Some(progress(3, 7)));
+}
+
+async fn listed_ids(case: Case) {
+    let base = 1_900_000_000_000_000;
+    let row = |of: u32, chunk: u64, epoch: u64, prints: &[u32]| IdsRow {
+        shard: case.shard(of),
+        chunk,
+        epoch: Epoch(epoch),
+        prints: prints.to_vec(),
+    };
+    let read_from = async |of: u32, from: u64| {
+        let mut rows = ok("ids", case.store.ids(case.shard(of), from).await);
+        rows.sort_by_key(|row| (row.chunk, row.epoch));
+        rows
+    };
+    let read = async |of: u32| read_from(of, 0).await;
+    assert_eq!(read(0).await, []);
+    // More than fit one request, the last one full.
+    let many: Vec<IdsRow> = (0..70).map(|chunk| row(0, chunk, 1, &[chunk as u32, 0, u32::MAX])).collect();
+    let full: Vec<u32> = (1..=limits::IDS_OF_CHUNK as u32).collect();
+    let many: Vec<IdsRow> = many.into_iter().chain([row(0, 1 << 40, 1, &full)]).collect();
+    ok("write_ids", case.store.write_ids(many.clone().into(), base).await);
+    ok("write_ids", case.store.write_ids([row(1, 0, 1, &[9])].into(), base).await);
+    assert_eq!(read(0).await, many);
+    for from in [1, 69, 70, 1 << 40, (1 << 40) + 1] {
+        let wanted: Vec<IdsRow> = many.iter().filter(|row| row.chunk >= from).cloned().collect();
+        assert_eq!(read_from(0, from).await, wanted, "from chunk {from}");
+    }
+    // Another epoch has rows of its own, whatever its stamp is.
+    ok("write_ids", case.store.write_ids([row(0, 3, 2, &[1, 2])].into(), 5).await);
+    ok("write_ids", case.store.write_ids([row(0, 3, 2, &[1, 2, 3]), row(0, 4, 2, &[7])].into(), 7).await);
+    ok("write_ids", case.store.write_ids([row(0, 3, 2, &[1])].into(), 6).await);
+    let of_second =
+        async || read(0).await.into_iter().filter(|row| row.epoch == Epoch(2)).collect::<Vec<_>>();
+    assert_eq!(of_second().await, [row(0, 3, 2, &[1, 2, 3]), row(0, 4, 2, &[7])]);
+    assert_eq!(read(0).await.len(), many.len() + 2);
+    // Beside each other, one that goes and one that comes; an earlier epoch's goes by a later stamp.
+    let last = [row(0, 3, 2, &[]), row(0, 5, 2, &[8]), row(0, 3, 1, &[])];
+    ok("write_ids", case.store.write_ids(last.into(), base + 1).await);
+    assert_eq!(of_second().await, [row(0, 4, 2, &[7]), row(0, 5, 2, &[8])]);
+    assert!(read(0).await.iter().all(|row| row.chunk != 3));
+    assert_eq!(read(1).await, [row(1, 0, 1, &[9])]);
 }
 
 async fn instances(case: Case) {

@@ -116,6 +116,9 @@ pub(super) struct Progress<'a> {
     marks: Vec<Mark>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     told: Option<Told>,
+    /// A build that does not know it loses it: then every id is looked up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ids_from: Option<u64>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -163,6 +166,7 @@ impl<'a> Progress<'a> {
                 own: told.own.0,
                 before: told.before.map(|before| before.0),
             }),
+            ids_from: progress.ids_from,
         }
     }
 
@@ -192,6 +196,7 @@ impl<'a> Progress<'a> {
                 own: Wall(told.own),
                 before: told.before.map(Wall),
             }),
+            ids_from: self.ids_from,
         })
     }
 }

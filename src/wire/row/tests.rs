@@ -237,22 +237,36 @@ fn progress() -> impl Strategy<Value = Progress> {
     let late = of(segment());
     let told = (any::<u64>(), wall(), of(wall()));
     let told = of(told.prop_map(|(next_offset, own, before)| Told { next_offset, own, before }));
-    (any::<(u64, u32, String, u64, Option<u32>)>(), wall(), late, marks, told).prop_map(
-        |((epoch, generation, topic_id, next_offset, leader_epoch), watermark, late, marks, told)| Progress {
-            epoch: Epoch(epoch),
-            generation: Generation(generation),
-            topic_id,
-            next_offset,
-            leader_epoch,
-            watermark,
-            late,
-            marks,
-            told,
+    (any::<(u64, u32, String, u64, Option<u32>, Option<u64>)>(), wall(), late, marks, told).prop_map(
+        |(columns, watermark, late, marks, told)| {
+            let (epoch, generation, topic_id, next_offset, leader_epoch, ids_from) = columns;
+            Progress {
+                epoch: Epoch(epoch),
+                generation: Generation(generation),
+                topic_id,
+                next_offset,
+                leader_epoch,
+                watermark,
+                late,
+                marks,
+                told,
+                ids_from,
+            }
         },
     )
 }
 
 proptest! {
+    #[test]
+    fn ids_come_back_as_they_were_written(
+        prints in proptest::collection::vec(any::<u32>(), 0..=limits::IDS_OF_CHUNK as usize),
+        (shard, chunk, epoch) in any::<(u32, u64, u64)>(),
+    ) {
+        let row = IdsRow { shard: Shard(shard), chunk, epoch: Epoch(epoch), prints };
+        let decoded = decode_ids(row.shard, row.chunk, row.epoch, &encode_ids(&row)).unwrap();
+        prop_assert_eq!(decoded, row);
+    }
+
     #[test]
     fn a_fact_comes_back_as_it_was_written(fact in fact()) {
         let (kind, epoch, seq) = fact_columns(&fact);
@@ -350,6 +364,15 @@ fn an_unknown_word_or_kind_is_an_error_that_names_it() {
     assert!(message(3, r#"{"at":1,"outcome":"maybe"}"#).contains("no outcome is called \"maybe\""));
     assert!(message(4, r#"{"at":1,"reason":"why"}"#).contains("no close reason is called \"why\""));
     assert!(message(5, "{}").contains("no fact has this kind"));
+}
+
+#[test]
+fn ids_that_are_cut_off_or_more_than_a_chunk_are_an_error_that_names_them() {
+    let chunk = 4 * limits::IDS_OF_CHUNK as usize;
+    for len in [1, 3, 5, chunk - 1, chunk + 1, chunk + 4, 1 << 20] {
+        let message = decode_ids(Shard(3), 7, Epoch(2), &vec![1; len]).unwrap_err().to_string();
+        assert_eq!(message, format!("ids of shard 3, chunk 7 of epoch 2: {len} bytes"));
+    }
 }
 
 #[test]

@@ -38,6 +38,11 @@ const ALL: &[Migration] = &[
         name: "due_pack",
         text: include_str!("../../../../schemas/cassandra/0006_due_pack.cql"),
     },
+    Migration {
+        version: 7,
+        name: "event_ids",
+        text: include_str!("../../../../schemas/cassandra/0007_event_ids.cql"),
+    },
 ];
 
 /// All of them, in order.
