@@ -125,7 +125,7 @@ impl Ids {
 
     /// From now on no id is listed.
     fn give_up(&mut self) {
-        *self = Ids::default();
+        *self = Ids { end: self.end, ..Ids::default() };
     }
 
     /// Keeps no more than the chunks that grow. What others hold is not known any more: they are not written.
@@ -303,12 +303,13 @@ impl Engine {
     /// More than there is memory for are not kept.
     pub(super) fn bound_ids(&mut self) {
         let is_too_large = self.ids.count > limits::IDS_OF_SHARD;
-        if is_too_large || (self.ids.count > self.budget.ids && !self.ids.is_large) {
+        let grows_large = self.ids.count > self.budget.ids && !self.ids.is_large;
+        if is_too_large || grows_large {
             self.observe(Observation::IdsNotKept(self.ids.count));
         }
         if is_too_large {
             self.ids.give_up();
-        } else if self.ids.count > self.budget.ids && !self.ids.is_large {
+        } else if grows_large {
             self.ids.grow_large();
         }
     }

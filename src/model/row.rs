@@ -143,6 +143,8 @@ pub struct EventRow {
     pub cancel_remembered: Option<Wall>,
     /// Why, in the producer's words.
     pub reason: Option<String>,
+    /// For certain no other event of the id is on record: known to who decides, and not stored.
+    pub is_first: bool,
 }
 
 /// The newest accepted version of an id.

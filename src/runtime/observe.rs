@@ -89,7 +89,7 @@ impl Shared {
                 );
             }
             Observation::IdsNotKept(ids) => {
-                tracing::warn!(
+                tracing::info!(
                     shard,
                     ids,
                     "more ids have events than limits.ids_in_memory has room for: each new one is looked up"

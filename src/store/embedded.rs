@@ -100,40 +100,38 @@ struct Encoded {
     table: Table,
     key: fjall::Slice,
     data: fjall::Slice,
+    /// An event before which its task had none.
+    is_first: bool,
+}
+
+impl Encoded {
+    fn new(table: Table, key: impl Into<fjall::Slice>, data: impl Into<fjall::Slice>) -> Encoded {
+        Encoded { table, key: key.into(), data: data.into(), is_first: false }
+    }
 }
 
 fn encode(row: &Row) -> Encoded {
     match row {
-        Row::Event(row) => Encoded {
-            table: Table::TaskEvent,
-            key: keys::task(&row.key).into(),
-            data: [&keys::event_columns_of(row)[..], row::encode_event(row).as_ref()].concat().into(),
-        },
-        Row::Fact(row) => Encoded {
-            table: Table::Due,
-            key: keys::fact(row).into(),
-            data: row::encode_fact(&row.fact).into(),
-        },
-        Row::Pointer(row) => Encoded {
-            table: Table::Late,
-            key: keys::pointer(row.shard, &row.queue, row.pointer.standing()).into(),
-            data: row.pointer.ready_at.0.to_be_bytes().into(),
-        },
-        Row::LateQueue(row) => Encoded {
-            table: Table::LateQueue,
-            key: keys::late_queue(row).into(),
-            data: row::encode_late_queue(row).into(),
-        },
-        Row::DeadLetter(row) => Encoded {
-            table: Table::DeadLetter,
-            key: keys::dead_letter(row).into(),
-            data: row::encode_dead_letter(row).into(),
-        },
-        Row::Payload(row) => Encoded {
-            table: Table::Payload,
-            key: keys::place(row.shard, row.place).into(),
-            data: Arc::clone(&row.bytes).into(),
-        },
+        Row::Event(row) => {
+            let data = [&keys::event_columns_of(row)[..], row::encode_event(row).as_ref()].concat();
+            let encoded = Encoded::new(Table::TaskEvent, keys::task(&row.key), data);
+            Encoded { is_first: row.is_first, ..encoded }
+        }
+        Row::Fact(row) => Encoded::new(Table::Due, keys::fact(row), row::encode_fact(&row.fact)),
+        Row::Pointer(row) => Encoded::new(
+            Table::Late,
+            keys::pointer(row.shard, &row.queue, row.pointer.standing()),
+            row.pointer.ready_at.0.to_be_bytes(),
+        ),
+        Row::LateQueue(row) => {
+            Encoded::new(Table::LateQueue, keys::late_queue(row), row::encode_late_queue(row))
+        }
+        Row::DeadLetter(row) => {
+            Encoded::new(Table::DeadLetter, keys::dead_letter(row), row::encode_dead_letter(row))
+        }
+        Row::Payload(row) => {
+            Encoded::new(Table::Payload, keys::place(row.shard, row.place), Arc::clone(&row.bytes))
+        }
     }
 }
 
@@ -142,11 +140,7 @@ fn encode_all(rows: &[Row], packer: Option<&Packer>) -> Result<(Vec<Encoded>, us
     let mut encoded = Vec::with_capacity(rows.len());
     let packed = packer.map(|packer| packer.pack(rows, |_| ())).unwrap_or_default();
     for pack in packed.packs {
-        let row = Encoded {
-            table: Table::DuePack,
-            key: keys::pack(&pack).into(),
-            data: pack.data.into_bytes().into(),
-        };
+        let row = Encoded::new(Table::DuePack, keys::pack(&pack), pack.data.into_bytes());
         bytes += row.key.len() + row.data.len();
         encoded.push(row);
     }
@@ -177,8 +171,8 @@ impl Store for EmbeddedStore {
             let (rows, bytes) = encode_all(&rows, packer.as_deref())?;
             let put = move |batch: &mut Batch<'_>| -> Result<(), Failure> {
                 let events = rows.iter().filter(|row| row.table == Table::TaskEvent);
-                batch.prepare(events.map(|row| &row.key))?;
-                for Encoded { table, key, data } in rows {
+                batch.prepare(events.map(|row| (&row.key, row.is_first)))?;
+                for Encoded { table, key, data, .. } in rows {
                     match table {
                         Table::TaskEvent => batch.event(key, data),
                         _ => batch.put(table, key, data),

@@ -228,6 +228,7 @@ fn event_of(key: &TaskKey) -> EventRow {
         current: None,
         cancel_remembered: None,
         reason: None,
+        is_first: false,
     }
 }
 

@@ -81,6 +81,11 @@ impl World {
 
     fn answered(&mut self, row: &EventRow) {
         let at = (row.shard, row.version);
+        let is_of_it = |known: &Answered| known.row.key == row.key && known.row.version < row.version;
+        if row.is_first && self.ledger.answers.values().any(is_of_it) {
+            self.ledger
+                .wrong(format!("an event is said to be the first of its id, and there are others: {row:?}"));
+        }
         let Some(known) = self.ledger.answers.get(&at).cloned() else {
             let answer = Answered { at: self.now, row: row.clone() };
             self.ledger.answers.insert(at, answer);

@@ -71,7 +71,9 @@ impl Store {
             Row::Event(row) => {
                 let rows = self.events.entry(row.key.clone()).or_default();
                 let key = (Reverse(row.version), Reverse(row.epoch));
-                rows.entry(key).or_default().put(stamp, row.clone(), on)
+                // What is not stored is not kept.
+                let row = EventRow { is_first: false, ..row.clone() };
+                rows.entry(key).or_default().put(stamp, row, on)
             }
             Row::Fact(row) => {
                 let rows = self.due.entry((row.shard, row.place)).or_default();

@@ -112,6 +112,7 @@ pub(super) fn rows_of(
         current: Some(Current { place, due_at: at, content_hash, appended: at, cancelled: false }),
         cancel_remembered: None,
         reason: None,
+        is_first: true,
     };
     let started = Started {
         generation: crate::model::Generation(0),

@@ -31,7 +31,7 @@ impl Engine {
             let offset = version.offset();
             self.reject(index, offset, Rejection { reason: RejectReason::Conflict, detail });
         }
-        let row = self.intake.batches[index].carry_out(version, plan, epoch, shard);
+        let row = self.intake.batches[index].carry_out(version, plan, (epoch, shard), &self.ids);
         self.note_id(&row.key, version);
         self.note_decision(index, &row);
     }

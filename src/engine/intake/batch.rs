@@ -165,10 +165,8 @@ impl Batch {
             let item = &self.items[*index];
             let first = Version::new(last.generation(), item.record.offset);
             let key = item.lookup_key()?;
-            let may_be_replayed = item.may_be_replayed && !planted!(ReplayNotLookedUp);
-            let is_nobody_elses = ids.is_nobody_elses(item.record.offset, item.record.leader_epoch);
-            let wanted = may_be_replayed || !is_nobody_elses || !ids.is_new(key);
-            wanted.then(|| KeyLookup { key: key.clone(), first, last })
+            let is_new = ids.is_new(key) && (item.is_nobody_elses(ids) || planted!(ReplayNotLookedUp));
+            (!is_new).then(|| KeyLookup { key: key.clone(), first, last })
         };
         // An id stands in a round once.
         self.lookups = self.rounds.front().into_iter().flatten().filter_map(lookup).collect();
@@ -311,8 +309,21 @@ impl Batch {
         self.found.get(key)?.iter().find(|row| row.version < version)
     }
 
+    /// Whether for certain no event of an item's id is on record.
+    fn is_first(&self, item: &Item, ids: &Ids) -> bool {
+        let (_, key) = item.event_and_key();
+        let is_not_found = || self.found.get(key).is_some_and(Vec::is_empty);
+        item.is_nobody_elses(ids) && (ids.is_new(key) || is_not_found())
+    }
+
     /// Notes what the next item does, and gathers its rows.
-    pub(super) fn carry_out(&mut self, version: Version, plan: Plan, epoch: Epoch, shard: Shard) -> EventRow {
+    pub(super) fn carry_out(
+        &mut self,
+        version: Version,
+        plan: Plan,
+        (epoch, shard): (Epoch, Shard),
+        ids: &Ids,
+    ) -> EventRow {
         if self.event_rows.capacity() == 0 {
             let left = self.rounds.front().map_or(0, VecDeque::len);
             self.event_rows.reserve(left);
@@ -324,6 +335,7 @@ impl Batch {
         let is_unsure = item.is_unsure();
         let recorded = self.recorded(item.event_and_key().1, version).cloned();
         let row = recorded.unwrap_or_else(|| rows::event_row(item, version, &plan, epoch, shard));
+        let row = EventRow { is_first: self.is_first(item, ids), ..row };
         self.lifted |= plan.lifted;
         let mark = plan.mark.map(|(place, mark)| rows::mark_row(shard, place, version, epoch, mark));
         let task = plan.task.and_then(|task| {

@@ -96,6 +96,11 @@ impl Item {
         item
     }
 
+    /// Whether no owner before can have decided it.
+    pub(super) fn is_nobody_elses(&self, ids: &Ids) -> bool {
+        !self.may_be_replayed && ids.is_nobody_elses(self.record.offset, self.record.leader_epoch)
+    }
+
     pub(super) fn origin(&self) -> Option<Origin> {
         self.record.decoded.as_ref().ok().and_then(|(_, origin)| *origin)
     }

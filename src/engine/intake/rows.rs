@@ -43,6 +43,7 @@ pub(super) fn event_row(item: &Item, version: Version, plan: &Plan, epoch: Epoch
         current: plan.current,
         cancel_remembered: plan.cancel_remembered,
         reason: event.reason.clone(),
+        is_first: false,
     }
 }
 

@@ -218,6 +218,7 @@ fn row(decision: Decision, current: Option<Current>) -> EventRow {
         current,
         cancel_remembered: None,
         reason: None,
+        is_first: false,
     }
 }
 

@@ -163,6 +163,28 @@ fn of_owners_before_the_last_one_no_rows_stay() {
     assert_eq!(full, [Epoch(rig.owner.epoch.0 - 1), rig.owner.epoch]);
 }
 
+#[test]
+fn an_event_is_said_to_be_the_first_of_its_id_only_when_that_is_certain() {
+    let mut rig = Rig::with(crate::engine::Options::new(crate::model::Shard(0), 1, "rig"));
+    rig.leads = Some(5);
+    rig.assign(1);
+    let firsts = |rig: &Rig| rig.events.iter().map(|row| row.is_first).collect::<Vec<_>>();
+    looked_up(&mut rig, &["a", "b", "a"]);
+    assert_eq!(firsts(&rig), [true, true, false]);
+    // What an owner before may have decided is not, whether it is found or not; what is looked up in vain then is.
+    rig.run(1_000);
+    rig.hold_progress = true;
+    looked_up(&mut rig, &["c"]);
+    rig.events.clear();
+    (rig.hold_progress, rig.ids_max) = (false, 0);
+    rig.take_over(2);
+    looked_up(&mut rig, &["d", "c"]);
+    assert_eq!(firsts(&rig), [false, true, false]);
+    rig.leads = Some(6);
+    looked_up(&mut rig, &["e"]);
+    assert_eq!(firsts(&rig), [false, true, false, false]);
+}
+
 /// An owner with so many chunks that do not grow any more, all on record.
 fn with_chunks(chunks: usize) -> (Rig, Vec<String>) {
     let mut rig = Rig::running();

@@ -101,6 +101,7 @@ fn event(version: u64, appended: i64, current: Option<Place>) -> EventRow {
         current,
         cancel_remembered: None,
         reason: None,
+        is_first: false,
     }
 }
 

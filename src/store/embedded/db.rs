@@ -20,7 +20,6 @@ use fjall::{Keyspace, KeyspaceCreateOptions, PersistMode};
 use futures::future::BoxFuture;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use super::events::NewTasks;
 use super::lock::DirLock;
 use super::meta::{self, Staged};
 use super::writer::{Ask, Batch, Busy, Job, Lately, Writer};
@@ -212,8 +211,6 @@ pub(crate) struct Tables {
     pub(crate) log: Keyspace,
     /// `meta`.
     pub(crate) meta: Keyspace,
-    /// What is known of `task_event`.
-    pub(super) new_tasks: Arc<NewTasks>,
 }
 
 impl Tables {
@@ -252,7 +249,6 @@ impl Tables {
             dead_letter: table("dead_letter")?,
             log: table("log")?,
             meta: table("meta")?,
-            new_tasks: Arc::default(),
             database: database.clone(),
         };
         Ok(tables)

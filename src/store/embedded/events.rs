@@ -1,18 +1,17 @@
 //! Events of tasks: the first one lies in the row that says that its task has events. Most tasks have but one, and each is looked up
-//! before its event comes: by a point read, which filters answer for those that are new.
+//! before its event comes unless it is known to be new: by a point read, which filters answer for those that are new.
 //!
-//! Whoever puts an event has to know whether that row is there. The look-up before it does: what it did not find is kept in
-//! [`NewTasks`] until something of the task is written. Of all other tasks the writer reads the row.
+//! Whoever puts an event has to know whether that row is there. Whoever decided the event may know that there is none
+//! ([`EventRow::is_first`]); of all other tasks the writer reads the row.
 
 use std::ops::ControlFlow;
-use std::sync::Mutex;
 
 use fjall::Slice as Bytes;
 use foldhash::fast::RandomState;
 use indexmap::IndexMap;
 use indexmap::map::Entry;
 
-use super::db::{Failure, Table, Tables, lock};
+use super::db::{Failure, Table, Tables};
 use super::keys;
 use super::read::{after, get, scan, unreadable};
 use super::writer::Batch;
@@ -25,78 +24,6 @@ type Columns = [u8; keys::EVENT_COLUMNS_BYTES];
 
 /// Looked up by hash, with chance in it, as keys come from outside.
 pub(super) type Map<K, V> = IndexMap<K, V, RandomState>;
-
-/// Tasks noted at once: before there are more, all are forgotten.
-pub(super) const NEW_TASKS_MAX: usize = 65_536;
-/// Tasks with longer keys are not noted, in bytes: a bound for what the others take.
-const NEW_TASK_BYTES_MAX: usize = 128;
-
-/// Tasks that have no events.
-///
-/// One is noted before it is looked up, and counts when it was not found and is still noted. What is written takes it away twice: when it is
-/// staged, and when readers see it, as a look-up in between may not.
-#[derive(Default)]
-pub(super) struct NewTasks(Mutex<Noted>);
-
-#[derive(Default)]
-struct Noted {
-    tasks: Map<Vec<u8>, Known>,
-    look_ups: u64,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Known {
-    /// The look-up of this number is reading.
-    LookedUp(u64),
-    New,
-}
-
-impl NewTasks {
-    /// Before a look-up, by the keys of the tasks' first rows: its number.
-    pub(super) fn note(&self, tasks: &[Vec<u8>]) -> u64 {
-        let mut noted = lock(&self.0);
-        if noted.tasks.len() + tasks.len() > NEW_TASKS_MAX {
-            noted.tasks.clear();
-        }
-        noted.look_ups += 1;
-        let number = noted.look_ups;
-        let short = tasks.iter().filter(|task| task.len() <= NEW_TASK_BYTES_MAX);
-        noted.tasks.extend(short.map(|task| (task.clone(), Known::LookedUp(number))));
-        number
-    }
-
-    /// After a look-up: which tasks it did not find.
-    pub(super) fn looked_up<'a>(&self, number: u64, tasks: impl Iterator<Item = (&'a [u8], bool)>) {
-        let mut noted = lock(&self.0);
-        for (task, is_new) in tasks {
-            match noted.tasks.get_mut(task) {
-                Some(known) if *known == Known::LookedUp(number) && is_new => *known = Known::New,
-                Some(known) if *known == Known::LookedUp(number) => {
-                    noted.tasks.swap_remove(task);
-                }
-                _ => {}
-            }
-        }
-    }
-
-    /// Something of a task is about to be written: whether it was new.
-    pub(super) fn take(&self, task: &[u8]) -> bool {
-        lock(&self.0).tasks.swap_remove(task) == Some(Known::New)
-    }
-
-    /// What was written of tasks is seen from now on.
-    pub(super) fn written<'a>(&self, tasks: impl Iterator<Item = &'a Bytes>) {
-        let mut noted = lock(&self.0);
-        for task in tasks {
-            noted.tasks.swap_remove(&task[..]);
-        }
-    }
-
-    /// Gives their memory back. All are read then.
-    pub(super) fn forget(&self) {
-        lock(&self.0).tasks = Map::default();
-    }
-}
 
 /// The row that says that a task has events.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -129,16 +56,19 @@ pub(super) struct Touched {
 }
 
 impl Batch<'_> {
-    /// Reads what there is of these tasks, so that nothing fails when their events are put: a change is staged whole or not at all.
-    pub(super) fn prepare<'b>(&mut self, mut tasks: impl Iterator<Item = &'b Bytes>) -> Result<(), Failure> {
-        tasks.try_for_each(|task| self.touch(task).map(drop))
+    /// Reads what there is of these tasks, each new or not, so that nothing fails when their events are put: a change is staged whole or
+    /// not at all.
+    pub(super) fn prepare<'b>(
+        &mut self,
+        mut tasks: impl Iterator<Item = (&'b Bytes, bool)>,
+    ) -> Result<(), Failure> {
+        tasks.try_for_each(|(task, is_new)| self.touch(task, is_new).map(drop))
     }
 
-    fn touch(&mut self, task: &Bytes) -> Result<&mut Touched, Failure> {
+    fn touch(&mut self, task: &Bytes, is_new: bool) -> Result<&mut Touched, Failure> {
         match self.touched.entry(task.clone()) {
             Entry::Occupied(touched) => Ok(touched.into_mut()),
             Entry::Vacant(untouched) => {
-                let is_new = self.tables.new_tasks.take(task);
                 let first = if is_new { None } else { First::read(self.tables, task)? };
                 Ok(untouched.insert(Touched { first, puts_others: false }))
             }
@@ -173,7 +103,7 @@ impl Batch<'_> {
         let key: Bytes = keys::task(task).into();
         let (from, to) = (keys::events_from(task, Version(u64::MAX)), keys::events_from(task, version));
         let tables = self.tables;
-        let touched = self.touch(&key)?;
+        let touched = self.touch(&key, false)?;
         let stays = match touched.first {
             None => true,
             Some(First::Here(columns)) => {
@@ -201,26 +131,18 @@ impl Batch<'_> {
 
 /// For each look-up the rows of versions `first..=last`, newest first, and the newest below.
 pub(super) fn look_up(tables: &Tables, lookups: &[Lookup]) -> Result<Vec<Vec<EventRow>>, Failure> {
-    let tasks: Vec<Vec<u8>> = lookups.iter().map(|lookup| keys::task(&lookup.key)).collect();
-    let number = tables.new_tasks.note(&tasks);
-    let found = lookups.iter().zip(&tasks).map(|(lookup, task)| rows_of(tables, lookup, task));
-    let found = found.collect::<Result<Vec<_>, _>>();
-    let is_new = |index: usize| found.as_ref().is_ok_and(|found| found[index].is_none());
-    let tasks = tasks.iter().enumerate().map(|(index, task)| (task.as_slice(), is_new(index)));
-    tables.new_tasks.looked_up(number, tasks);
-    Ok(found?.into_iter().map(Option::unwrap_or_default).collect())
+    lookups.iter().map(|lookup| rows_of(tables, lookup)).collect()
 }
 
-/// `None` = the task has no events.
-fn rows_of(tables: &Tables, lookup: &Lookup, task: &[u8]) -> Result<Option<Vec<EventRow>>, Failure> {
-    let Some(first) = get(&tables.task_event, task)? else { return Ok(None) };
+fn rows_of(tables: &Tables, lookup: &Lookup) -> Result<Vec<EventRow>, Failure> {
     let mut rows = Vec::new();
+    let Some(first) = get(&tables.task_event, keys::task(&lookup.key))? else { return Ok(rows) };
     newest_first(tables, &lookup.key, &first, lookup.last, |row| {
         let below = row.version < lookup.first;
         rows.push(row);
         if below { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
-    Ok(Some(rows))
+    Ok(rows)
 }
 
 /// All rows of a task, newest first.

@@ -88,9 +88,7 @@ impl<'a> Batch<'a> {
         for put in std::mem::take(&mut self.last) {
             put(&mut self);
         }
-        self.rows.commit()?;
-        self.tables.new_tasks.written(self.touched.keys());
-        Ok(())
+        self.rows.commit()
     }
 
     /// Puts a row; the last of one key in a batch stays.
@@ -263,7 +261,6 @@ impl Writer {
         if !self.lately.is_quiet(bytes) || self.failed.is_some() {
             return;
         }
-        self.tables.new_tasks.forget();
         if self.tables.database.write_buffer_size() > QUIET_MEMTABLES_BYTES {
             self.flush_quiet_tables();
             self.has_flushed = true;

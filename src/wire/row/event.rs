@@ -84,6 +84,7 @@ impl<'a> Event<'a> {
             }),
             cancel_remembered: self.cancel_remembered.map(Wall),
             reason: self.reason.map(|text| text.0.into_owned()),
+            is_first: false,
         })
     }
 }

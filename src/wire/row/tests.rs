@@ -201,6 +201,7 @@ fn event_row() -> impl Strategy<Value = EventRow> {
             current,
             cancel_remembered,
             reason,
+            is_first: false,
         },
     )
 }

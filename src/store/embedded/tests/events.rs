@@ -7,7 +7,6 @@ use proptest::prelude::*;
 
 use super::{directory, open};
 use crate::model::{EventRow, Row, TaskKey, Version};
-use crate::store::embedded::events::NEW_TASKS_MAX;
 use crate::store::embedded::meta::Staged;
 use crate::store::embedded::{Batch, EmbeddedStore, Encoded, encode, keys, tag};
 use crate::store::{Lookup, Store};
@@ -27,8 +26,8 @@ fn event(task: usize, version: u64, epoch: u64) -> EventRow {
 /// What happens at once.
 #[derive(Clone, Debug)]
 struct Round {
-    /// Looked up right before: what is put of these is known to be new, if it is.
-    before: Vec<usize>,
+    /// What is put of tasks without events says so, as far as it is alone.
+    says_first: bool,
     /// Looked up while it is put.
     meanwhile: Vec<usize>,
     /// Task, version, epoch.
@@ -39,13 +38,13 @@ struct Round {
 }
 
 fn round() -> impl Strategy<Value = Round> {
-    let tasks = || prop::collection::vec(0..TASKS, 0..4);
+    let tasks = prop::collection::vec(0..TASKS, 0..4);
     let put = prop::collection::vec((0..TASKS, 1..7u64, 1..3u64), 0..4);
     let forget = prop::option::weighted(0.4, (0..TASKS, 1..7u64));
-    (tasks(), tasks(), put, forget, prop::bool::weighted(0.1)).prop_map(
-        |(before, meanwhile, mut put, forget, reopen)| {
+    (any::<bool>(), tasks, put, forget, prop::bool::weighted(0.1)).prop_map(
+        |(says_first, meanwhile, mut put, forget, reopen)| {
             put.retain(|(task, version, _)| forget.is_none_or(|(of, to)| *task != of || *version > to));
-            Round { before, meanwhile, put, forget, reopen }
+            Round { says_first, meanwhile, put, forget, reopen }
         },
     )
 }
@@ -59,12 +58,16 @@ async fn look_up(store: &EmbeddedStore, tasks: &[usize], first: u64, last: u64) 
     store.lookup(lookups.collect()).await.expect("it answers")
 }
 
-async fn play(store: &EmbeddedStore, round: &Round) {
-    look_up(store, &round.before, 0, 9).await;
-    let puts = round
-        .put
-        .iter()
-        .map(|(task, version, epoch)| store.write([Row::Event(event(*task, *version, *epoch))].into()));
+async fn play(store: &EmbeddedStore, model: &BTreeSet<(usize, u64, u64)>, round: &Round) {
+    let is_first = |task: usize| {
+        let is_alone = round.put.iter().filter(|put| put.0 == task).count() == 1;
+        let is_forgotten = round.forget.is_some_and(|(of, _)| of == task);
+        round.says_first && is_alone && !is_forgotten && model.iter().all(|put| put.0 != task)
+    };
+    let puts = round.put.iter().map(|(task, version, epoch)| {
+        let row = EventRow { is_first: is_first(*task), ..event(*task, *version, *epoch) };
+        store.write([Row::Event(row)].into())
+    });
     let forgets =
         round.forget.iter().map(|(task, version)| store.forget(vec![(key(*task), Version(*version))]));
     let looked_up = round.meanwhile.iter().map(|task| look_up(store, std::slice::from_ref(task), 0, 9));
@@ -97,7 +100,7 @@ proptest! {
             let mut store = open(&dir);
             let mut model = BTreeSet::new();
             for round in rounds {
-                play(&store, &round).await;
+                play(&store, &model, &round).await;
                 model.retain(|(task, version, _)| round.forget.is_none_or(|(of, to)| *task != of || *version > to));
                 model.extend(round.put);
                 if round.reopen {
@@ -112,7 +115,7 @@ proptest! {
 
 fn put(batch: &mut Batch<'_>, version: u64) {
     let Encoded { key, data, .. } = encode(&Row::Event(event(0, version, 1)));
-    batch.prepare([&key].into_iter()).expect("it is read");
+    batch.prepare([(&key, false)].into_iter()).expect("it is read");
     batch.event(key, data);
 }
 
@@ -146,29 +149,6 @@ impl Overlap {
 }
 
 #[tokio::test]
-async fn a_look_up_that_does_not_see_what_is_being_committed_makes_no_task_new() {
-    let (overlap, mut staged) = (Overlap::new(), Staged::default());
-    let batch = overlap.batch(&mut staged, &[1]);
-    assert_eq!(overlap.versions().await, [0u64; 0]);
-    batch.commit().expect("it is written");
-    overlap.put(&[2]);
-    assert_eq!(overlap.versions().await, [2, 1]);
-}
-
-#[tokio::test]
-async fn a_look_up_that_ends_late_makes_no_task_new_that_another_looks_up() {
-    let overlap = Overlap::new();
-    let new_tasks = &overlap.store.db.tables().new_tasks;
-    let task = keys::task(&key(0));
-    let late = new_tasks.note(std::slice::from_ref(&task));
-    overlap.put(&[1]);
-    new_tasks.note(std::slice::from_ref(&task));
-    new_tasks.looked_up(late, [(&task[..], true)].into_iter());
-    overlap.put(&[2]);
-    assert_eq!(overlap.versions().await, [2, 1]);
-}
-
-#[tokio::test]
 async fn what_is_put_and_forgotten_in_one_batch_leaves_the_newer_events() {
     for forgets_first in [false, true] {
         let (overlap, mut staged) = (Overlap::new(), Staged::default());
@@ -184,21 +164,22 @@ async fn what_is_put_and_forgotten_in_one_batch_leaves_the_newer_events() {
 }
 
 #[tokio::test]
-async fn what_is_not_found_is_new_until_it_is_written_or_too_many_are_noted() {
+async fn of_a_task_that_is_said_to_be_new_nothing_is_read() {
     let overlap = Overlap::new();
-    let new_tasks = &overlap.store.db.tables().new_tasks;
-    let task = keys::task(&key(0));
-    assert!(!new_tasks.take(&task), "nobody looked it up");
-    overlap.versions().await;
-    assert!(new_tasks.take(&task));
-    assert!(!new_tasks.take(&task), "it is new once");
-    overlap.versions().await;
-    let others: Vec<Vec<u8>> = (0..NEW_TASKS_MAX).map(|n| n.to_string().into_bytes()).collect();
-    new_tasks.note(&others);
-    assert!(!new_tasks.take(&task), "it is forgotten with all others");
-    overlap.put(&[1]);
-    overlap.versions().await;
-    assert!(!new_tasks.take(&task), "it was found");
+    let unreadable = |task| overlap.store.db.tables().task_event.insert(keys::task(&key(task)), [7, 7, 7]);
+    unreadable(0).expect("it is written");
+    let first = EventRow { is_first: true, ..event(0, 1, 1) };
+    overlap.store.write([Row::Event(first.clone())].into()).await.expect("it is not read");
+    assert_eq!(overlap.versions().await, [1]);
+    // Once more, as after a lost answer, and the next one in the same batch.
+    let (mut staged, tables) = (Staged::default(), overlap.store.db.tables());
+    let mut batch = Batch::new(tables, &mut staged);
+    let Encoded { key, data, .. } = encode(&Row::Event(first));
+    batch.prepare([(&key, true)].into_iter()).expect("it is not read");
+    batch.event(key, data);
+    put(&mut batch, 2);
+    batch.commit().expect("it is written");
+    assert_eq!(overlap.versions().await, [2, 1]);
 }
 
 #[tokio::test]
