@@ -519,8 +519,11 @@ impl Rig {
     fn put_ids(&mut self, rows: &[IdsRow]) {
         for row in rows {
             let key = (row.chunk, row.epoch);
-            self.ids.insert(key, row.clone());
-            self.ids.retain(|of, row| *of != key || !row.prints.is_empty());
+            if row.prints.is_empty() {
+                self.ids.remove(&key);
+            } else {
+                self.ids.insert(key, row.clone());
+            }
         }
     }
 
