@@ -136,10 +136,14 @@ impl Instance {
 /// Rows that were written in fewer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Packs {
-    /// What was written.
+    /// What was written for rows of `due`.
     pub packs: u64,
-    /// The rows in them.
+    /// Those rows.
     pub rows: u64,
+    /// What was written for rows of `task_event`.
+    pub event_packs: u64,
+    /// Those rows.
+    pub events: u64,
 }
 
 /// The store.

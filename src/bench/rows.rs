@@ -36,7 +36,7 @@ pub struct Written {
     pub rows: BTreeMap<String, f64>,
     /// Rows that lie in packs.
     pub packed: f64,
-    /// Bytes of all of them as they are encoded, without what the store adds: payloads that lie apart counted, of all other rows
+    /// Bytes of all of them as servers get them, without what the store adds: payloads that lie apart counted, of all other rows
     /// one in 17 weighed.
     pub bytes: f64,
     /// Writes: calls of the store's port.
@@ -48,13 +48,17 @@ pub struct Written {
 impl Written {
     /// With rows as they were packed; bytes stay those of the rows.
     pub(super) fn packed(mut self, now: Packs, before: Packs, tasks: f64) -> Written {
-        let packs = now.packs.saturating_sub(before.packs) as f64 / tasks;
-        let rows = now.rows.saturating_sub(before.rows) as f64 / tasks;
-        if packs > 0.0 {
-            self.rows.entry("due".to_owned()).and_modify(|due| *due = (*due - rows).max(0.0));
-            self.rows.insert("due_pack".to_owned(), packs);
+        let each = |of: fn(&Packs) -> u64| of(&now).saturating_sub(of(&before)) as f64 / tasks;
+        let due = ("due", each(|packs| packs.rows), "due_pack", each(|packs| packs.packs));
+        let events =
+            ("task_event", each(|packs| packs.events), "event_pack", each(|packs| packs.event_packs));
+        for (table, rows, pack, packs) in [due, events] {
+            if packs > 0.0 {
+                self.rows.entry(table.to_owned()).and_modify(|left| *left = (*left - rows).max(0.0));
+                self.rows.insert(pack.to_owned(), packs);
+            }
+            self.packed += rows;
         }
-        self.packed = rows;
         self
     }
 }

@@ -8,13 +8,16 @@
 
 mod codec;
 mod db;
+mod event_row;
 mod events;
+mod firsts;
 mod keys;
 mod late;
 mod lock;
 mod meta;
 mod read;
 mod retention;
+mod upkeep;
 mod writer;
 
 #[cfg(test)]
@@ -113,7 +116,7 @@ impl Encoded {
 fn encode(row: &Row) -> Encoded {
     match row {
         Row::Event(row) => {
-            let data = [&keys::event_columns_of(row)[..], row::encode_event(row).as_ref()].concat();
+            let data = [&keys::event_columns_of(row)[..], &event_row::encode(row)].concat();
             let encoded = Encoded::new(Table::TaskEvent, keys::task(&row.key), data);
             Encoded { is_first: row.is_first, ..encoded }
         }
@@ -158,7 +161,9 @@ fn encode_all(rows: &[Row], packer: Option<&Packer>) -> Result<(Vec<Encoded>, us
 
 impl Store for EmbeddedStore {
     fn packed(&self) -> Packs {
-        self.packer.as_ref().map(|packer| packer.made()).unwrap_or_default()
+        let Some(packer) = &self.packer else { return Packs::default() };
+        let (event_packs, events) = self.db.tables().index.made();
+        Packs { event_packs, events, ..packer.made() }
     }
 
     fn cluster(&self, wanted: Cluster) -> Answer<Cluster> {
@@ -169,11 +174,14 @@ impl Store for EmbeddedStore {
         let (db, packer) = (self.db.clone(), self.packer.clone());
         Box::pin(async move {
             let (rows, bytes) = encode_all(&rows, packer.as_deref())?;
+            let packs = packer.is_some();
             let put = move |batch: &mut Batch<'_>| -> Result<(), Failure> {
-                let events = rows.iter().filter(|row| row.table == Table::TaskEvent);
-                batch.prepare(events.map(|row| (&row.key, row.is_first)))?;
-                for Encoded { table, key, data, .. } in rows {
+                let events = rows.iter().filter(|row| row.table == Table::TaskEvent && !row.is_first);
+                batch.prepare(events.map(|row| &row.key))?;
+                for Encoded { table, key, data, is_first } in rows {
                     match table {
+                        Table::TaskEvent if is_first && packs => batch.first(key, data),
+                        Table::TaskEvent if is_first => batch.lone_first(key, data),
                         Table::TaskEvent => batch.event(key, data),
                         _ => batch.put(table, key, data),
                     }
@@ -283,13 +291,13 @@ impl Store for EmbeddedStore {
         Box::pin(async move {
             let found = this.read(move |tables| {
                 let keys = |(key, version): (TaskKey, Version)| {
-                    Ok((events::keys_to(tables, &key, version)?, key, version))
+                    Ok((events::old(tables, &key, version)?, key, version))
                 };
                 tasks.into_iter().map(keys).collect::<Result<Vec<_>, Failure>>()
             });
             let found = found.await?;
             let forget = move |batch: &mut Batch<'_>| {
-                found.into_iter().try_for_each(|(events, key, version)| batch.forget(&key, version, events))
+                found.into_iter().try_for_each(|(old, key, version)| batch.forget(&key, version, old))
             };
             Ok(this.change(forget).await??)
         })

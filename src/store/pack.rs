@@ -214,7 +214,7 @@ impl Packer {
     /// What was packed so far.
     pub(super) fn made(&self) -> Packs {
         let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
-        Packs { packs: count(&self.packs), rows: count(&self.rows) }
+        Packs { packs: count(&self.packs), rows: count(&self.rows), ..Packs::default() }
     }
 
     /// Only what there is of every task, as long as it is small, and of each so much.

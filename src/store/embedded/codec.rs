@@ -36,6 +36,12 @@ impl Fields {
         self
     }
 
+    /// Adds bytes of a length that the reader knows.
+    pub(crate) fn array<const N: usize>(mut self, bytes: [u8; N]) -> Fields {
+        self.0.extend_from_slice(&bytes);
+        self
+    }
+
     /// Adds bytes of any length below 4 GiB.
     pub(crate) fn bytes(self, value: &[u8]) -> Fields {
         let len = u32::try_from(value.len()).expect("every field is bounded far below 4 GiB");
@@ -71,7 +77,8 @@ impl<'a> Scan<'a> {
         }
     }
 
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+    /// The next so many bytes.
+    pub(crate) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (head, rest) = self.0.split_first_chunk::<N>()?;
         self.0 = rest;
         Some(*head)

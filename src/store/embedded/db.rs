@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! <dir>/dueline.lock   the exclusive lock, with the holder's process id
-//! <dir>/db/            fjall: tables due, due_pack, task_event, event_ids, payload, late, late_queue, dead_letter, log, meta and one journal for all of them
+//! <dir>/db/            fjall: tables due, due_pack, task_event, event_pack, event_at, event_ids, payload, late, late_queue, dead_letter, log, meta and one journal for all of them
 //! ```
 //! Reads go straight to the tables from any thread. Writes go to the one writer thread ([`super::writer`]). The
 //! database closes, and gives its lock back, when the last handle is dropped: everything answered is on disk before.
@@ -20,9 +20,11 @@ use fjall::{Keyspace, KeyspaceCreateOptions, PersistMode};
 use futures::future::BoxFuture;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
+use super::firsts::Index;
 use super::lock::DirLock;
 use super::meta::{self, Staged};
-use super::writer::{Ask, Batch, Busy, Job, Lately, Writer};
+use super::upkeep::Lately;
+use super::writer::{Ask, Batch, Busy, Job, Writer};
 use crate::{log, store};
 
 /// Block cache, in bytes.
@@ -40,7 +42,7 @@ const TABLE_BYTES: u64 = 8 * 1024 * 1024;
 /// Flushed memtables of a table that are compacted together: more are written less often, and each is one more to look into.
 const TABLES_UNSORTED: u8 = 8;
 /// Tables that single keys are looked up in, which filters speed up; of the others ranges are read.
-const READ_BY_KEY: [&str; 3] = ["task_event", "payload", "meta"];
+const READ_BY_KEY: [&str; 5] = ["task_event", "event_pack", "event_at", "payload", "meta"];
 /// Threads that flush and compact. Of several, fjall keeps one free for flushes, which spins while others compact.
 const WORKER_THREADS: usize = 1;
 /// Free disk space below which writes are refused, in bytes (default): room to flush what is in memory, and to start.
@@ -170,6 +172,10 @@ pub(crate) enum Table {
     DuePack,
     /// Schedule events by task.
     TaskEvent,
+    /// First events of many tasks.
+    EventPack,
+    /// Where those lie.
+    EventAt,
     /// Ids that have events.
     EventIds,
     /// Payloads stored apart.
@@ -197,6 +203,12 @@ pub(crate) struct Tables {
     pub(super) due_pack: Keyspace,
     /// `task_event`.
     pub(super) task_event: Keyspace,
+    /// `event_pack`.
+    pub(super) event_pack: Keyspace,
+    /// `event_at`.
+    pub(super) event_at: Keyspace,
+    /// What `event_at` does not have yet.
+    pub(super) index: Arc<Index>,
     /// `event_ids`.
     pub(super) event_ids: Keyspace,
     /// `payload`.
@@ -222,8 +234,6 @@ impl Tables {
             .open()?;
         // A table that is there already keeps what it was made with.
         let table = |name| {
-            let compaction =
-                || Leveled::default().with_table_target_size(TABLE_BYTES).with_l0_threshold(TABLES_UNSORTED);
             let options = || {
                 let options = KeyspaceCreateOptions::default()
                     .max_memtable_size(MEMTABLE_BYTES_FJALL)
@@ -242,6 +252,9 @@ impl Tables {
             due: table("due")?,
             due_pack: table("due_pack")?,
             task_event: table("task_event")?,
+            event_pack: table("event_pack")?,
+            event_at: table("event_at")?,
+            index: Arc::default(),
             event_ids: table("event_ids")?,
             payload: table("payload")?,
             late: table("late")?,
@@ -260,6 +273,8 @@ impl Tables {
             Table::Due => &self.due,
             Table::DuePack => &self.due_pack,
             Table::TaskEvent => &self.task_event,
+            Table::EventPack => &self.event_pack,
+            Table::EventAt => &self.event_at,
             Table::EventIds => &self.event_ids,
             Table::Payload => &self.payload,
             Table::Late => &self.late,
@@ -278,11 +293,29 @@ impl Tables {
     }
 
     /// All of them.
-    pub(super) fn all(&self) -> [&Keyspace; 10] {
-        let Tables { due, due_pack, task_event, event_ids, payload, late, late_queue, .. } = self;
-        let Tables { dead_letter, log, meta, .. } = self;
-        [due, due_pack, task_event, event_ids, payload, late, late_queue, dead_letter, log, meta]
+    pub(super) fn all(&self) -> [&Keyspace; 12] {
+        let Tables { due, due_pack, task_event, event_pack, event_at, event_ids, .. } = self;
+        let Tables { payload, late, late_queue, dead_letter, log, meta, .. } = self;
+        [
+            due,
+            due_pack,
+            task_event,
+            event_pack,
+            event_at,
+            event_ids,
+            payload,
+            late,
+            late_queue,
+            dead_letter,
+            log,
+            meta,
+        ]
     }
+}
+
+/// How tables are compacted.
+pub(super) fn compaction() -> Leveled {
+    Leveled::default().with_table_target_size(TABLE_BYTES).with_l0_threshold(TABLES_UNSORTED)
 }
 
 struct Inner {
@@ -324,9 +357,10 @@ impl Database {
         let database = |detail: String| OpenError::Database { dir: dir.clone(), detail };
         std::fs::create_dir_all(dir).map_err(|source| OpenError::Directory { dir: dir.clone(), source })?;
         let dir_lock = DirLock::take(dir)?;
-        let tables = Tables::open(options).map_err(|e| database(e.to_string()))?;
+        let mut tables = Tables::open(options).map_err(|e| database(e.to_string()))?;
         sync_directories(dir).map_err(|source| OpenError::Directory { dir: dir.clone(), source })?;
         meta::check_format(&tables).map_err(database)?;
+        tables.index = Index::open(&tables).map_err(|e| database(e.to_string()))?.into();
         let staged = Staged::load(&tables).map_err(|e| database(e.to_string()))?;
         release_owners(&tables, &staged).map_err(|e| database(e.to_string()))?;
         let (queue, jobs) = channel();

@@ -1,9 +1,10 @@
-//! Events of tasks: the first one lies in the row that says that its task has events. Most tasks have but one, and each is looked up
-//! before its event comes unless it is known to be new: by a point read, which filters answer for those that are new.
+//! Events of tasks by id: the first one lies in the row that says that its task has events here. A look-up of a task without any is a
+//! point read, which filters answer.
 //!
 //! Whoever puts an event has to know whether that row is there. Whoever decided the event may know that there is none
-//! ([`EventRow::is_first`]); of all other tasks the writer reads the row.
+//! ([`EventRow::is_first`]): such events are packed ([`super::firsts`]). Of all other tasks the writer reads the row.
 
+use std::cmp::Reverse;
 use std::ops::ControlFlow;
 
 use fjall::Slice as Bytes;
@@ -12,15 +13,19 @@ use indexmap::IndexMap;
 use indexmap::map::Entry;
 
 use super::db::{Failure, Table, Tables};
-use super::keys;
+use super::firsts::{self, Found};
 use super::read::{after, get, scan, unreadable};
 use super::writer::Batch;
+use super::{event_row, keys};
 use crate::model::{Epoch, EventRow, TaskKey, Version};
 use crate::store::Lookup;
 use crate::wire::row;
 
 /// Version and epoch of an event, as in a key: before the data of the first, at the end of the key of another.
 type Columns = [u8; keys::EVENT_COLUMNS_BYTES];
+
+/// What the data of events of earlier builds begins with.
+const TEXT: u8 = b'{';
 
 /// Looked up by hash, with chance in it, as keys come from outside.
 pub(super) type Map<K, V> = IndexMap<K, V, RandomState>;
@@ -56,20 +61,22 @@ pub(super) struct Touched {
 }
 
 impl Batch<'_> {
-    /// Reads what there is of these tasks, each new or not, so that nothing fails when their events are put: a change is staged whole or
-    /// not at all.
-    pub(super) fn prepare<'b>(
-        &mut self,
-        mut tasks: impl Iterator<Item = (&'b Bytes, bool)>,
-    ) -> Result<(), Failure> {
-        tasks.try_for_each(|(task, is_new)| self.touch(task, is_new).map(drop))
+    /// Reads what there is of these tasks, so that nothing fails when their events are put: a change is staged whole or not at all.
+    pub(super) fn prepare<'b>(&mut self, mut tasks: impl Iterator<Item = &'b Bytes>) -> Result<(), Failure> {
+        tasks.try_for_each(|task| self.touch(task).map(drop))
     }
 
-    fn touch(&mut self, task: &Bytes, is_new: bool) -> Result<&mut Touched, Failure> {
+    /// Puts the first event of a task.
+    pub(super) fn lone_first(&mut self, task: Bytes, data: Bytes) {
+        self.touched.entry(task.clone()).or_insert(Touched { first: None, puts_others: false });
+        self.event(task, data);
+    }
+
+    fn touch(&mut self, task: &Bytes) -> Result<&mut Touched, Failure> {
         match self.touched.entry(task.clone()) {
             Entry::Occupied(touched) => Ok(touched.into_mut()),
             Entry::Vacant(untouched) => {
-                let first = if is_new { None } else { First::read(self.tables, task)? };
+                let first = First::read(self.tables, task)?;
                 Ok(untouched.insert(Touched { first, puts_others: false }))
             }
         }
@@ -89,21 +96,19 @@ impl Batch<'_> {
         }
     }
 
-    /// Takes events up to a version away: those that have rows of their own by their keys, and the first one; its row stays while there
-    /// are newer ones. Those may be in this very batch; what else is put meanwhile has to be newer than `version`.
-    pub(super) fn forget(
-        &mut self,
-        task: &TaskKey,
-        version: Version,
-        events: Vec<Bytes>,
-    ) -> Result<(), Failure> {
-        for key in events {
+    /// Takes events up to a version away: what was found of them, and the first one that is a row by id; its row stays while there are
+    /// newer ones. Those may be in this very batch; what else is put meanwhile has to be newer than `version`.
+    pub(super) fn forget(&mut self, task: &TaskKey, version: Version, old: Old) -> Result<(), Failure> {
+        if let Some(packed) = old.packed {
+            self.forget_first(&packed)?;
+        }
+        for key in old.keys {
             self.remove(Table::TaskEvent, key);
         }
         let key: Bytes = keys::task(task).into();
         let (from, to) = (keys::events_from(task, Version(u64::MAX)), keys::events_from(task, version));
         let tables = self.tables;
-        let touched = self.touch(&key, false)?;
+        let touched = self.touch(&key)?;
         let stays = match touched.first {
             None => true,
             Some(First::Here(columns)) => {
@@ -135,72 +140,73 @@ pub(super) fn look_up(tables: &Tables, lookups: &[Lookup]) -> Result<Vec<Vec<Eve
 }
 
 fn rows_of(tables: &Tables, lookup: &Lookup) -> Result<Vec<EventRow>, Failure> {
-    let mut rows = Vec::new();
-    let Some(first) = get(&tables.task_event, keys::task(&lookup.key))? else { return Ok(rows) };
-    newest_first(tables, &lookup.key, &first, lookup.last, |row| {
-        let below = row.version < lookup.first;
-        rows.push(row);
-        if below { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    })?;
-    Ok(rows)
+    let has_below = |rows: &[EventRow]| rows.last().is_some_and(|last| last.version < lookup.first);
+    newest_first(tables, &lookup.key, lookup.last, has_below)
 }
 
 /// All rows of a task, newest first.
 pub(super) fn history(tables: &Tables, task: &TaskKey, rows_max: usize) -> Result<Vec<EventRow>, Failure> {
-    let mut rows = Vec::new();
-    let first = get(&tables.task_event, keys::task(task))?;
-    let Some(first) = first.filter(|_| rows_max > 0) else { return Ok(rows) };
-    newest_first(tables, task, &first, Version(u64::MAX), |row| {
-        rows.push(row);
-        if rows.len() < rows_max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    })?;
-    Ok(rows)
+    newest_first(tables, task, Version(u64::MAX), |rows| rows.len() >= rows_max)
 }
 
-/// The rows of a task from a version down, newest first, the highest epoch first, the first row's event in its place among them.
+/// The rows of a task from a version down, newest first, the highest epoch first, until they are enough.
 fn newest_first(
     tables: &Tables,
     task: &TaskKey,
-    first: &[u8],
     last: Version,
-    mut each: impl FnMut(EventRow) -> ControlFlow<()>,
-) -> Result<(), Failure> {
-    let first = match First::of(first)? {
-        First::Here(columns) => Some(event(task, &columns, &first[columns.len()..])?),
-        First::Elsewhere => None,
-    };
-    let mut first = first.filter(|row| row.version <= last);
-    let mut goes_on = ControlFlow::Continue(());
-    scan(&tables.task_event, &keys::events_from(task, last), &after(&keys::task(task)), |key, data| {
-        let row = event(task, key, data)?;
-        let order = |row: &EventRow| (row.version, row.epoch);
-        if let Some(first) = first.take_if(|first| order(first) > order(&row)) {
-            goes_on = each(first);
+    are_enough: impl Fn(&[EventRow]) -> bool,
+) -> Result<Vec<EventRow>, Failure> {
+    let key = keys::task(task);
+    let packed = firsts::find(tables, task, &key)?.map(|found| found.row);
+    let mut rows = Vec::new();
+    let mut apart = Vec::from_iter(packed);
+    if let Some(data) = get(&tables.task_event, &key)? {
+        if let First::Here(columns) = First::of(&data)? {
+            apart.push(event(task, &columns, &data[columns.len()..])?);
         }
-        if goes_on.is_continue() {
-            goes_on = each(row);
-        }
-        Ok(goes_on)
-    })?;
-    if let Some(first) = first.filter(|_| goes_on.is_continue()) {
-        let _ = each(first);
+        scan(&tables.task_event, &keys::events_from(task, last), &after(&key), |key, data| {
+            rows.push(event(task, key, data)?);
+            Ok(if are_enough(&rows) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
     }
-    Ok(())
+    rows.extend(apart.into_iter().filter(|row| row.version <= last));
+    rows.sort_by_key(|row| Reverse((row.version, row.epoch)));
+    // What was put once more may lie in both ways.
+    rows.dedup_by_key(|row| (row.version, row.epoch));
+    if let Some(enough) = (0..rows.len()).find(|len| are_enough(&rows[..*len])) {
+        rows.truncate(enough);
+    }
+    Ok(rows)
 }
 
-fn event(task: &TaskKey, columns: &[u8], data: &[u8]) -> Result<EventRow, Failure> {
+/// An event from its columns, or from a key that ends with them, and its data.
+pub(super) fn event(task: &TaskKey, columns: &[u8], data: &[u8]) -> Result<EventRow, Failure> {
     let columns: Option<(Version, Epoch)> = keys::event_columns(columns);
     let (version, epoch) = columns.ok_or_else(|| Failure::Corrupt("key of task_event".to_owned()))?;
-    row::decode_event(task.clone(), version, epoch, data).map_err(|e| unreadable(&e))
+    if data.first() == Some(&TEXT) {
+        return row::decode_event(task.clone(), version, epoch, data).map_err(|e| unreadable(&e));
+    }
+    event_row::decode(task.clone(), version, epoch, data)
+        .ok_or_else(|| Failure::Corrupt(format!("event {} of task {}", version.0, row::key_text(task))))
 }
 
-/// The keys of a task's events up to a version that have rows of their own.
-pub(super) fn keys_to(tables: &Tables, task: &TaskKey, version: Version) -> Result<Vec<Bytes>, Failure> {
+/// Events of a task up to a version, as they lie.
+pub(super) struct Old {
+    /// The keys of those that have rows of their own.
+    keys: Vec<Bytes>,
+    packed: Option<Found>,
+}
+
+/// The events of a task up to a version, but for the first that is a row by id.
+pub(super) fn old(tables: &Tables, task: &TaskKey, version: Version) -> Result<Old, Failure> {
     let mut found = Vec::new();
-    let from = keys::events_from(task, version);
-    scan(&tables.task_event, &from, &after(&keys::task(task)), |key, _| {
-        found.push(key.clone());
-        Ok(ControlFlow::Continue(()))
-    })?;
-    Ok(found)
+    let key = keys::task(task);
+    if get(&tables.task_event, &key)?.is_some() {
+        scan(&tables.task_event, &keys::events_from(task, version), &after(&key), |key, _| {
+            found.push(key.clone());
+            Ok(ControlFlow::Continue(()))
+        })?;
+    }
+    let packed = firsts::find(tables, task, &key)?.filter(|found| found.row.version <= version);
+    Ok(Old { keys: found, packed })
 }

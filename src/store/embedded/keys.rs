@@ -4,8 +4,11 @@
 //! due         shard u32 | ready_at i64 | version u64 | kind u8 | epoch u64 | seq u64
 //! due_pack    shard u32 | ready_at i64 | versions i64 | digest i64
 //! payload     shard u32 | ready_at i64 | version u64
-//! task_event  key text  | 0x00                                          the first event, behind its columns; empty: it has a row of its own, or is gone
+//! task_event  key text  | 0x00                                          the first event by id, behind its columns; empty: it has a row of its own, or is gone
 //!             key text  | 0x00 | not version u64 | not epoch u64        the others, newest first, highest epoch first
+//! event_pack  pack u64 | 0x00                                           which of its events are forgotten, a bit each; no row: none
+//!             pack u64 | 0x01                                           the first events of some tasks
+//! event_at    hash of the key of a task u128                             where its packed event lies
 //! event_ids   shard u32 | chunk u64 | epoch u64
 //! late        shard u32 | queue percent-encoded | 0x00 | due_at i64 | version u64
 //! late_queue  shard u32 | epoch u64 | number u64 | seq u64
@@ -33,6 +36,10 @@ pub(crate) mod tag {
     pub(crate) const BATCH: u8 = b'B';
     /// The cluster row.
     pub(crate) const CLUSTER: u8 = b'c';
+    /// The key of the hash of `event_at`.
+    pub(crate) const EVENTS_HASH: u8 = b'h';
+    /// The first pack of events that may not be in `event_at`.
+    pub(crate) const EVENTS_INDEXED: u8 = b'e';
     /// The format of all tables.
     pub(crate) const FORMAT: u8 = b'F';
     /// First offset held, by topic number and partition.
@@ -142,6 +149,28 @@ pub(super) fn event_columns(key: &[u8]) -> Option<(Version, Epoch)> {
     let (rest, epoch) = key.split_last_chunk::<8>()?;
     let (_, version) = rest.split_last_chunk::<8>()?;
     Some((Version(!u64::from_be_bytes(*version)), Epoch(!u64::from_be_bytes(*epoch))))
+}
+
+/// What is forgotten of a pack of events; before the pack.
+pub(super) const GONE: u8 = 0;
+/// The events of a pack.
+pub(super) const EVENTS: u8 = 1;
+const EVENT_PACK_BYTES: usize = 9;
+/// After all packs of events.
+pub(super) const EVENT_PACKS_END: [u8; EVENT_PACK_BYTES] = [u8::MAX; EVENT_PACK_BYTES];
+
+/// A key of `event_pack`.
+pub(super) fn event_pack(pack: u64, kind: u8) -> [u8; EVENT_PACK_BYTES] {
+    let mut key = [kind; EVENT_PACK_BYTES];
+    key[..8].copy_from_slice(&pack.to_be_bytes());
+    key
+}
+
+/// The number and the kind of a key of `event_pack`; `None` = not such a key.
+pub(super) fn of_event_pack(key: &[u8]) -> Option<(u64, u8)> {
+    let key: &[u8; EVENT_PACK_BYTES] = key.try_into().ok()?;
+    let (pack, kind) = key.split_first_chunk::<8>()?;
+    Some((u64::from_be_bytes(*pack), *kind.first()?))
 }
 
 /// The key of a pointer.

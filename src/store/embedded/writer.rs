@@ -13,30 +13,21 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use fjall::{AbstractTree as _, OwnedWriteBatch, PersistMode, Slice};
+use fjall::{OwnedWriteBatch, PersistMode, Slice};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use super::db::{Failure, MEMTABLE_BYTES, MEMTABLE_BYTES_MAX, Table, Tables};
+use super::db::{Failure, Table, Tables};
 use super::events::{Map, Touched};
+use super::firsts::Firsts;
 use super::meta::Staged;
+use super::upkeep::{Lately, QUIET};
 
 /// Most changes of one batch.
 const BATCH_CHANGES_MAX: usize = 4_096;
 /// A batch takes no further change from this size on, in bytes.
 const BATCH_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Sealed memtables of a table at which the writer waits for the flush. fjall itself would wait from four on, without
-/// end should its flush have failed.
-const SEALED_MEMTABLES_MAX: usize = 3;
-/// Tables are quiet when for so long no more than so much was written, in bytes.
-const QUIET: Duration = Duration::from_secs(3);
-const QUIET_BYTES: usize = 256 * 1024;
-/// Memtables of quiet tables are flushed when they hold more than this together, in bytes: memory at rest is small,
-/// and so is the journal that the next start reads.
-const QUIET_MEMTABLES_BYTES: u64 = 1024 * 1024;
-/// How long the writer waits before it looks at the flush again.
-const FLUSH_POLL: Duration = Duration::from_millis(5);
 
 /// A change to the tables.
 pub(super) trait Change: Send {
@@ -65,7 +56,9 @@ pub(crate) struct Batch<'a> {
     pub(super) staged: &'a mut Staged,
     /// Tasks whose events this batch changes, by the keys of their first rows.
     pub(super) touched: Map<Slice, Touched>,
-    /// What puts rows that gather over all changes.
+    /// First events that gather over all changes, and what is forgotten of them.
+    pub(super) firsts: Firsts,
+    /// What puts other rows that gather over all changes.
     last: Vec<Last>,
 }
 
@@ -75,7 +68,7 @@ impl<'a> Batch<'a> {
     /// An empty one.
     pub(super) fn new(tables: &'a Tables, staged: &'a mut Staged) -> Batch<'a> {
         let rows = tables.database.batch().durability(Some(PersistMode::SyncData));
-        Batch { rows, tables, staged, touched: Map::default(), last: Vec::new() }
+        Batch { rows, tables, staged, touched: Map::default(), firsts: Firsts::default(), last: Vec::new() }
     }
 
     /// When all changes are staged.
@@ -88,7 +81,10 @@ impl<'a> Batch<'a> {
         for put in std::mem::take(&mut self.last) {
             put(&mut self);
         }
-        self.rows.commit()
+        let noted = self.close_firsts();
+        self.rows.commit()?;
+        noted.note(&self.tables.index);
+        Ok(())
     }
 
     /// Puts a row; the last of one key in a batch stays.
@@ -203,30 +199,6 @@ pub(super) struct Writer {
     pub(super) has_flushed: bool,
 }
 
-/// Bytes written since a moment.
-pub(super) struct Lately {
-    since: Instant,
-    bytes: usize,
-}
-
-impl Lately {
-    /// Nothing yet.
-    pub(super) fn new() -> Lately {
-        Lately { since: Instant::now(), bytes: 0 }
-    }
-
-    /// Notes a batch; true when little was written for a while.
-    fn is_quiet(&mut self, bytes: usize) -> bool {
-        self.bytes += bytes;
-        if self.since.elapsed() < QUIET {
-            return false;
-        }
-        let quiet = self.bytes < QUIET_BYTES;
-        *self = Lately::new();
-        quiet
-    }
-}
-
 impl Writer {
     /// Runs until every sender is gone and all they sent is answered.
     pub(super) fn run(mut self, queue: &Receiver<Job>) {
@@ -234,10 +206,11 @@ impl Writer {
             let first = match queue.recv_timeout(QUIET) {
                 Ok(first) => first,
                 Err(RecvTimeoutError::Timeout) => {
+                    self.tend_index();
                     self.look_for_quiet(0);
                     continue;
                 }
-                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Disconnected) => return self.finish(),
             };
             self.busy.begin();
             let mut bytes = first.bytes;
@@ -256,24 +229,15 @@ impl Writer {
         }
     }
 
-    /// After a batch of so many bytes.
-    fn look_for_quiet(&mut self, bytes: usize) {
-        if !self.lately.is_quiet(bytes) || self.failed.is_some() {
-            return;
+    /// What the index has written is put on record, unless writing failed: then the next start reads it again.
+    fn finish(mut self) {
+        let finished = self.tables.index.finish().and_then(|()| {
+            let batch = Batch::new(&self.tables, &mut self.staged);
+            if self.failed.is_none() { batch.commit().map_err(|e| Failure::of_write(&e)) } else { Ok(()) }
+        });
+        if let Err(failure) = finished {
+            tracing::warn!(error = %failure, "the next start of the embedded store reads more");
         }
-        if self.tables.database.write_buffer_size() > QUIET_MEMTABLES_BYTES {
-            self.flush_quiet_tables();
-            self.has_flushed = true;
-        } else if std::mem::take(&mut self.has_flushed)
-            && let Err(error) = self.tables.forget_flushed()
-        {
-            tracing::warn!(%error, "flushed memtables of the embedded store stay in memory");
-        }
-    }
-
-    /// The flush itself runs on the database's own threads. A failure shows at the next write.
-    fn flush_quiet_tables(&self) {
-        self.tables.all().into_iter().filter(|table| has_room(table)).for_each(rotate);
     }
 
     fn write(&mut self, jobs: &mut [Job]) -> Result<(), Failure> {
@@ -282,30 +246,31 @@ impl Writer {
         for job in jobs {
             job.change.stage(&mut batch);
         }
-        let committed = batch.commit().map_err(|error| {
-            let failure = Failure::of_write(&error);
-            tracing::error!(error = %failure, dir = %self.dir.display(), "embedded store cannot write: restart it");
-            self.failed = Some(match &failure {
-                Failure::Unavailable(text) => Failure::Restart(format!("a write failed before: {text}")),
-                lasting => lasting.clone(),
-            });
-            failure
-        });
-        if committed.is_ok() {
-            self.rotate_full_memtables();
+        let committed = batch.commit().map_err(|error| Failure::of_write(&error));
+        match &committed {
+            Ok(()) => {
+                self.rotate_full_memtables();
+                self.tend_index();
+            }
+            Err(failure) => self.fail(failure),
         }
         committed
     }
 
-    /// Rotates what is full, and does not leave it to fjall. fjall asks its worker to, with every batch until it is done, in a queue
-    /// of 1,000 that the worker itself writes to: filled during a long compaction, both waited for ever. While older ones wait
-    /// for their flush a memtable grows instead, to its bound, so that a compaction does not hold up writes at once.
-    fn rotate_full_memtables(&self) {
-        for table in self.tables.all() {
-            let size = table.tree.active_memtable().size();
-            if (size > MEMTABLE_BYTES && has_room(table)) || size > MEMTABLE_BYTES_MAX {
-                rotate(table);
-            }
+    /// From now on everything is refused.
+    fn fail(&mut self, failure: &Failure) {
+        tracing::error!(error = %failure, dir = %self.dir.display(), "embedded store cannot write: restart it");
+        self.failed = Some(match failure {
+            Failure::Unavailable(text) => Failure::Restart(format!("a write failed before: {text}")),
+            lasting => lasting.clone(),
+        });
+    }
+
+    fn tend_index(&mut self) {
+        if self.failed.is_none()
+            && let Err(failure) = self.tables.index.tend(&self.tables.event_at)
+        {
+            self.fail(&failure);
         }
     }
 
@@ -322,27 +287,7 @@ impl Writer {
                 self.disk_reserve_bytes
             )));
         }
-        self.await_flush()
-    }
-
-    fn await_flush(&self) -> Result<(), Failure> {
-        while self.tables.all().iter().any(|table| table.sealed_memtable_count() >= SEALED_MEMTABLES_MAX) {
-            // Answers whether the database still lives; writes out nothing that is not written out anyway.
-            self.tables.database.persist(PersistMode::Buffer).map_err(|error| Failure::of_write(&error))?;
-            std::thread::park_timeout(FLUSH_POLL);
-        }
-        Ok(())
-    }
-}
-
-/// Whether a memtable may be sealed without holding up the next batch.
-fn has_room(table: &fjall::Keyspace) -> bool {
-    table.sealed_memtable_count() + 1 < SEALED_MEMTABLES_MAX
-}
-
-fn rotate(table: &fjall::Keyspace) {
-    if let Err(error) = table.rotate_memtable() {
-        tracing::warn!(%error, "rotating a memtable of the embedded store failed");
+        self.await_files()
     }
 }
 

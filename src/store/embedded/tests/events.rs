@@ -5,15 +5,15 @@ use std::collections::BTreeSet;
 use futures::future::join_all;
 use proptest::prelude::*;
 
-use super::{directory, open};
+use super::{Database, Options, directory, open};
 use crate::model::{EventRow, Row, TaskKey, Version};
 use crate::store::embedded::meta::Staged;
-use crate::store::embedded::{Batch, EmbeddedStore, Encoded, encode, keys, tag};
-use crate::store::{Lookup, Store};
+use crate::store::embedded::{Batch, EmbeddedStore, Encoded, encode, events, keys, tag};
+use crate::store::{Lookup, Packs, Store};
 use crate::testing::store_conformance::{self, lookups::wanted};
 use crate::wire::row;
 
-const TASKS: usize = 3;
+const TASKS: usize = 5;
 
 fn key(task: usize) -> TaskKey {
     store_conformance::key_of("q", &format!("t{task}"))
@@ -38,8 +38,8 @@ struct Round {
 }
 
 fn round() -> impl Strategy<Value = Round> {
-    let tasks = prop::collection::vec(0..TASKS, 0..4);
-    let put = prop::collection::vec((0..TASKS, 1..7u64, 1..3u64), 0..4);
+    let tasks = prop::collection::vec(0..TASKS, 0..6);
+    let put = prop::collection::vec((0..TASKS, 1..7u64, 1..3u64), 0..7);
     let forget = prop::option::weighted(0.4, (0..TASKS, 1..7u64));
     (any::<bool>(), tasks, put, forget, prop::bool::weighted(0.1)).prop_map(
         |(says_first, meanwhile, mut put, forget, reopen)| {
@@ -90,6 +90,12 @@ async fn check(store: &EmbeddedStore, model: &BTreeSet<(usize, u64, u64)>) {
     }
 }
 
+/// What lies of events: by id, in packs, and of packed ones their places.
+fn rows(store: &EmbeddedStore) -> [usize; 3] {
+    let tables = store.db.tables();
+    [&tables.task_event, &tables.event_pack, &tables.event_at].map(|table| table.iter().count())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
@@ -109,13 +115,17 @@ proptest! {
                 }
                 check(&store, &model).await;
             }
+            store.forget(forgets(0..TASKS, 9)).await.expect("they are forgotten");
+            check(&store, &BTreeSet::new()).await;
+            drop(store);
+            assert_eq!(rows(&open(&dir)), [0, 0, 0]);
         });
     }
 }
 
 fn put(batch: &mut Batch<'_>, version: u64) {
     let Encoded { key, data, .. } = encode(&Row::Event(event(0, version, 1)));
-    batch.prepare([(&key, false)].into_iter()).expect("it is read");
+    batch.prepare([&key].into_iter()).expect("it is read");
     batch.event(key, data);
 }
 
@@ -154,7 +164,13 @@ async fn what_is_put_and_forgotten_in_one_batch_leaves_the_newer_events() {
         let (overlap, mut staged) = (Overlap::new(), Staged::default());
         overlap.put(&[1]);
         let mut batch = overlap.batch(&mut staged, if forgets_first { &[] } else { &[5] });
-        batch.forget(&key(0), Version(1), Vec::new()).expect("it is staged");
+        batch
+            .forget(
+                &key(0),
+                Version(1),
+                events::old(overlap.store.db.tables(), &key(0), Version(1)).expect("it is read"),
+            )
+            .expect("it is staged");
         if forgets_first {
             put(&mut batch, 5);
         }
@@ -175,8 +191,7 @@ async fn of_a_task_that_is_said_to_be_new_nothing_is_read() {
     let (mut staged, tables) = (Staged::default(), overlap.store.db.tables());
     let mut batch = Batch::new(tables, &mut staged);
     let Encoded { key, data, .. } = encode(&Row::Event(first));
-    batch.prepare([(&key, true)].into_iter()).expect("it is not read");
-    batch.event(key, data);
+    batch.first(key, data);
     put(&mut batch, 2);
     batch.commit().expect("it is written");
     assert_eq!(overlap.versions().await, [2, 1]);
@@ -219,4 +234,175 @@ async fn events_of_an_earlier_build_are_read_and_forgotten() {
     check(&store, &BTreeSet::new()).await;
     store.write([Row::Event(event(0, 6, 1))].into()).await.expect("it is written");
     check(&store, &BTreeSet::from([(0, 6, 1)])).await;
+}
+
+fn firsts(tasks: std::ops::Range<usize>) -> std::sync::Arc<[Row]> {
+    tasks.map(|task| Row::Event(EventRow { is_first: true, ..event(task, 1, 1) })).collect()
+}
+
+#[tokio::test]
+async fn first_events_of_one_batch_are_packed_and_one_alone_is_a_row_by_id() {
+    let dir = directory();
+    let store = open(&dir);
+    store.write(firsts(0..1)).await.expect("it is written");
+    assert_eq!((rows(&store), store.packed()), ([1, 0, 0], Packs::default()));
+    store.write(firsts(1..101)).await.expect("they are written");
+    assert_eq!(
+        (rows(&store)[..2].to_vec(), store.packed()),
+        (vec![1, 2], Packs { event_packs: 2, events: 100, ..Packs::default() })
+    );
+    drop(store);
+    // What the index had in memory is read again.
+    let store = open(&dir);
+    check(&store, &(0..TASKS).map(|task| (task, 1, 1)).collect()).await;
+    let unpacked = EmbeddedStore::without_packs(&store.db);
+    unpacked.write(firsts(200..203)).await.expect("they are written");
+    assert_eq!(rows(&store)[..2], [4, 2]);
+}
+
+#[tokio::test]
+async fn of_a_pack_what_is_forgotten_is_gone_and_the_rest_stays() {
+    let dir = directory();
+    let mut store = open(&dir);
+    store.write(firsts(0..TASKS)).await.expect("they are written");
+    let mut model: BTreeSet<_> = (0..TASKS).map(|task| (task, 1, 1)).collect();
+    // By two in one call, one that is newer than what is forgotten, one twice, and so on until none is left.
+    for (forgotten, version, left) in
+        [(0..2, 1, 2), (2..3, 0, 2), (1..2, 1, 2), (2..TASKS - 1, 5, 2), (0..TASKS, 1, 0)]
+    {
+        store
+            .forget(forgotten.clone().map(|task| (key(task), Version(version))).collect())
+            .await
+            .expect("forgotten");
+        model.retain(|(task, v, _)| !forgotten.contains(task) || *v > version);
+        assert_eq!(rows(&store)[1], left, "after {forgotten:?}");
+        check(&store, &model).await;
+        drop(store);
+        store = open(&dir);
+        check(&store, &model).await;
+    }
+    assert_eq!(rows(&store), [0, 0, 0]);
+}
+
+#[tokio::test]
+async fn an_event_comes_anew_after_its_first_one_was_forgotten() {
+    let dir = directory();
+    let mut store = open(&dir);
+    for version in 1..6 {
+        let first = |task| Row::Event(EventRow { is_first: true, ..event(task, version, 1) });
+        store.write((0..TASKS).map(first).collect()).await.expect("they are written");
+        check(&store, &(0..TASKS).map(|task| (task, version, 1)).collect()).await;
+        if version == 3 {
+            drop(store);
+            store = open(&dir);
+        }
+        store.forget(forgets(0..TASKS, version)).await.expect("they are forgotten");
+        check(&store, &BTreeSet::new()).await;
+    }
+}
+
+/// A crash after events were written into the table and before that was on record.
+#[tokio::test]
+async fn what_the_index_has_already_is_read_again() {
+    let dir = directory();
+    let store = open(&dir);
+    store.write(firsts(0..TASKS)).await.expect("they are written");
+    drop(store);
+    let store = open(&dir);
+    assert_eq!(rows(&store), [0, 1, TASKS]);
+    store.db.tables().meta.remove([tag::EVENTS_INDEXED]).expect("it is written");
+    drop(store);
+    let store = open(&dir);
+    check(&store, &(0..TASKS).map(|task| (task, 1, 1)).collect()).await;
+    store.forget(forgets(0..TASKS, 1)).await.expect("they are forgotten");
+    check(&store, &BTreeSet::new()).await;
+    drop(store);
+    assert_eq!(rows(&open(&dir)), [0, 0, 0]);
+}
+
+#[tokio::test]
+async fn a_pack_that_cannot_be_read_is_named() {
+    let dir = directory();
+    let store = open(&dir);
+    store.write(firsts(0..TASKS)).await.expect("they are written");
+    drop(store);
+    let store = open(&dir);
+    store.db.tables().event_pack.insert(keys::event_pack(0, keys::EVENTS), [7, 7]).expect("it is written");
+    let unreadable = store.lookup(vec![lookup(0, 0, 9)]).await.expect_err("it cannot be read");
+    assert!(unreadable.to_string().contains("pack 0 in the packed events"), "{unreadable}");
+    // By a start too, which reads what the index does not have.
+    store.db.tables().meta.remove([tag::EVENTS_INDEXED]).expect("it is written");
+    drop(store);
+    let refused = Database::open(&Options::at(dir.path())).err().expect("it is refused").to_string();
+    assert!(
+        refused.contains("pack 0 in the packed events") && refused.contains("data directory"),
+        "{refused}"
+    );
+}
+
+fn forgets(tasks: std::ops::Range<usize>, version: u64) -> Vec<(TaskKey, Version)> {
+    tasks.map(|task| (key(task), Version(version))).collect()
+}
+
+#[tokio::test]
+async fn numbers_of_packs_that_are_gone_come_again_after_a_start() {
+    let dir = directory();
+    for version in 1..4 {
+        let store = open(&dir);
+        let first = |task| Row::Event(EventRow { is_first: true, ..event(task, version, 1) });
+        // In another order each time, so that an entry that stayed would name another task.
+        store
+            .write((0..TASKS).map(|n| first((n + version as usize) % TASKS)).collect())
+            .await
+            .expect("written");
+        check(&store, &(0..TASKS).map(|task| (task, version, 1)).collect()).await;
+        store.forget(forgets(0..TASKS, version)).await.expect("they are forgotten");
+        drop(store);
+        let store = open(&dir);
+        check(&store, &BTreeSet::new()).await;
+        assert_eq!(rows(&store), [0, 0, 0]);
+    }
+}
+
+#[tokio::test]
+async fn the_next_event_of_a_packed_one_may_be_in_its_batch_and_the_first_forgotten_beside_a_third() {
+    let overlap = Overlap::new();
+    let (mut staged, tables) = (Staged::default(), overlap.store.db.tables());
+    let mut batch = Batch::new(tables, &mut staged);
+    for task in [1, 0] {
+        let Encoded { key, data, .. } = encode(&Row::Event(event(task, 1, 1)));
+        batch.first(key, data);
+    }
+    put(&mut batch, 2);
+    batch.commit().expect("it is written");
+    assert_eq!(overlap.versions().await, [2, 1]);
+    let mut batch = Batch::new(tables, &mut staged);
+    put(&mut batch, 3);
+    let old = events::old(tables, &key(0), Version(1)).expect("it is read");
+    batch.forget(&key(0), Version(1), old).expect("it is staged");
+    batch.commit().expect("it is written");
+    assert_eq!(overlap.versions().await, [3, 2]);
+    assert_eq!(look_up(&overlap.store, &[1], 0, 9).await[0].len(), 1);
+}
+
+/// Of two owners in one process whose requests overlap.
+#[tokio::test]
+async fn two_first_events_of_a_task_are_both_there_until_they_are_forgotten() {
+    let firsts =
+        |epoch| (0..TASKS).map(move |task| Row::Event(EventRow { is_first: true, ..event(task, 1, epoch) }));
+    let at_once = vec![firsts(1).chain(firsts(2)).collect()];
+    let in_turn = vec![firsts(1).collect(), firsts(2).collect()];
+    for writes in [at_once, in_turn] {
+        let dir = directory();
+        let store = open(&dir);
+        for rows in writes {
+            store.write(rows).await.expect("they are written");
+        }
+        check(&store, &(0..TASKS).flat_map(|task| [(task, 1, 1), (task, 1, 2)]).collect()).await;
+        store.forget(forgets(0..TASKS, 1)).await.expect("they are forgotten");
+        drop(store);
+        let store = open(&dir);
+        check(&store, &BTreeSet::new()).await;
+        assert_eq!(rows(&store), [0, 0, 0]);
+    }
 }
