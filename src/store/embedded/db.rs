@@ -234,6 +234,8 @@ impl Tables {
             .open()?;
         // A table that is there already keeps what it was made with.
         let table = |name| {
+            let compaction =
+                || Leveled::default().with_table_target_size(TABLE_BYTES).with_l0_threshold(TABLES_UNSORTED);
             let options = || {
                 let options = KeyspaceCreateOptions::default()
                     .max_memtable_size(MEMTABLE_BYTES_FJALL)
@@ -311,11 +313,6 @@ impl Tables {
             meta,
         ]
     }
-}
-
-/// How tables are compacted.
-pub(super) fn compaction() -> Leveled {
-    Leveled::default().with_table_target_size(TABLE_BYTES).with_l0_threshold(TABLES_UNSORTED)
 }
 
 struct Inner {

@@ -24,7 +24,7 @@ pub(super) use self::index::Index;
 #[derive(Default)]
 pub(super) struct Firsts {
     /// To be packed: keys of tasks and their events.
-    put: Map<Bytes, Bytes>,
+    put: Vec<(Bytes, Bytes)>,
     /// What is forgotten of packs.
     gone: Map<u64, Gone>,
     /// The same, one by one.
@@ -81,9 +81,7 @@ fn gone(tables: &Tables, pack: u64) -> Result<Option<u64>, Failure> {
 impl Batch<'_> {
     /// Puts an event before which its task has none, its columns before its data, by the key of the task's first row.
     pub(super) fn first(&mut self, task: Bytes, data: Bytes) {
-        if let Some(other) = self.firsts.put.insert(task.clone(), data) {
-            self.lone_first(task, other);
-        }
+        self.firsts.put.push((task, data));
     }
 
     /// Takes a packed event away.
@@ -133,18 +131,17 @@ impl Batch<'_> {
         Noted { packed, forgotten }
     }
 
-    fn pack(&mut self, put: Map<Bytes, Bytes>, mut number: u64) -> Vec<(Hash, At)> {
-        let is_alone = put.len() == 1;
+    fn pack(&mut self, mut put: Vec<(Bytes, Bytes)>, mut number: u64) -> Vec<(Hash, At)> {
+        if put.len() == 1
+            && let Some((task, data)) = put.pop()
+        {
+            self.lone_first(task, data);
+        }
         let mut packed = Vec::with_capacity(put.len());
         let mut open = pack::Open::new();
         for (task, data) in put {
-            let hash = self.tables.index.hash(&task);
-            // Two first events of a task come from two owners in one process, if at all: both stay.
-            if is_alone || self.tables.index.is_recent(hash) {
-                self.lone_first(task, data);
-                continue;
-            }
-            packed.push((hash, At { pack: number, event: open.push(&task, &data) }));
+            let at = At { pack: number, event: open.push(&task, &data) };
+            packed.push((self.tables.index.hash(&task), at));
             if open.is_full() {
                 let full = std::mem::replace(&mut open, pack::Open::new());
                 self.put(Table::EventPack, keys::event_pack(number, keys::EVENTS), full.data());

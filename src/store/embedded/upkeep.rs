@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use fjall::{AbstractTree as _, Database, Keyspace, PersistMode};
 
-use super::db::{self, Failure, MEMTABLE_BYTES, MEMTABLE_BYTES_MAX};
+use super::db::{Failure, MEMTABLE_BYTES, MEMTABLE_BYTES_MAX};
 use super::writer::Writer;
 
 /// Sealed memtables of a table at which the writer waits for the flush. fjall itself would wait from four on, without
@@ -23,8 +23,6 @@ const QUIET_BYTES: usize = 256 * 1024;
 const QUIET_MEMTABLES_BYTES: u64 = 1024 * 1024;
 /// Unsorted runs of a table from which the writer compacts it itself before it writes, well below fjall's thirty.
 const RUNS_MAX: usize = 20;
-/// A compaction of the writer's own leaves all versions of a row to those of the worker, which knows what readers may still see.
-const DROP_NO_VERSIONS: fjall::SeqNo = 0;
 /// How long the writer waits before it looks at the database again.
 const FLUSH_POLL: Duration = Duration::from_millis(5);
 
@@ -93,7 +91,9 @@ impl Writer {
     /// Waits until nothing of the database's own holds up a write.
     pub(super) fn await_files(&self) -> Result<(), Failure> {
         let database = &self.tables.database;
-        self.tables.all().into_iter().try_for_each(|table| compact_runs(database, table))?;
+        for table in self.tables.all() {
+            compact_runs(database, table, || self.busy.begin())?;
+        }
         while self.tables.all().iter().any(|table| table.sealed_memtable_count() >= SEALED_MEMTABLES_MAX) {
             wait_for(database)?;
         }
@@ -101,12 +101,15 @@ impl Writer {
     }
 }
 
-/// Compacts a table until it has few unsorted runs.
-fn compact_runs(database: &Database, table: &Keyspace) -> Result<(), Failure> {
+/// Compacts a table until it has few unsorted runs, in steps, as the worker does.
+fn compact_runs(database: &Database, table: &Keyspace, begins: impl Fn()) -> Result<(), Failure> {
     while table.tree.l0_run_count() >= RUNS_MAX {
+        begins();
+        let strategy = Arc::clone(&table.config.compaction_strategy);
+        let old_versions = database.supervisor.snapshot_tracker.get_seqno_safe_to_gc();
         // Nothing, while the worker is at these runs.
-        let compacted = table.tree.compact(Arc::new(db::compaction()), DROP_NO_VERSIONS);
-        compacted.map_err(|error| Failure::of_write(&error.into()))?;
+        let compacted = table.tree.compact(strategy, old_versions);
+        compacted.map_err(|error| Failure::of_read(&error.into()))?;
         if table.tree.l0_run_count() >= RUNS_MAX {
             wait_for(database)?;
         }
@@ -145,6 +148,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let database = Database::builder(dir.path()).worker_threads_unchecked(0).open().expect("it opens");
         let table = database.keyspace("runs", KeyspaceCreateOptions::default).expect("it is made");
+        let steps = std::cell::Cell::new(0);
         let runs = u32::try_from(RUNS_MAX).expect("few") + 15;
         for run in 0..runs {
             let mut ingestion = table.start_ingestion().expect("it begins");
@@ -154,8 +158,8 @@ mod tests {
             ingestion.finish().expect("it is in the table");
         }
         assert_eq!(table.tree.l0_run_count(), runs as usize);
-        compact_runs(&database, &table).expect("they are compacted");
-        assert!(table.tree.l0_run_count() < RUNS_MAX);
+        compact_runs(&database, &table, || steps.set(steps.get() + 1)).expect("they are compacted");
+        assert!(table.tree.l0_run_count() < RUNS_MAX && steps.get() > 0);
         table.insert(7u32.to_be_bytes(), [1]).expect("it is written at once");
         for (key, run) in [(0, runs - 1), (5, 4), (runs, runs - 1), (u32::MAX, runs - 1)] {
             let found = table.get(key.to_be_bytes()).expect("it is read");

@@ -162,7 +162,8 @@ impl Busy {
         u64::try_from(self.anchor.elapsed().as_millis()).unwrap_or(u64::MAX - 1)
     }
 
-    fn begin(&self) {
+    /// At the next step from now on.
+    pub(super) fn begin(&self) {
         self.since.store(self.now_ms() + 1, Ordering::Relaxed);
     }
 

@@ -168,11 +168,6 @@ impl Index {
         }
     }
 
-    /// Whether an event of this hash was packed lately.
-    pub(super) fn is_recent(&self, hash: Hash) -> bool {
-        lock(&self.recent).get(hash).is_some()
-    }
-
     /// Whether the table may have this.
     pub(super) fn may_be_in_table(&self, hash: Hash, at: At) -> bool {
         at.pack < self.first || lock(&self.recent).get(hash) != Some(at)

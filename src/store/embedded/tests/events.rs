@@ -384,25 +384,3 @@ async fn the_next_event_of_a_packed_one_may_be_in_its_batch_and_the_first_forgot
     assert_eq!(overlap.versions().await, [3, 2]);
     assert_eq!(look_up(&overlap.store, &[1], 0, 9).await[0].len(), 1);
 }
-
-/// Of two owners in one process whose requests overlap.
-#[tokio::test]
-async fn two_first_events_of_a_task_are_both_there_until_they_are_forgotten() {
-    let firsts =
-        |epoch| (0..TASKS).map(move |task| Row::Event(EventRow { is_first: true, ..event(task, 1, epoch) }));
-    let at_once = vec![firsts(1).chain(firsts(2)).collect()];
-    let in_turn = vec![firsts(1).collect(), firsts(2).collect()];
-    for writes in [at_once, in_turn] {
-        let dir = directory();
-        let store = open(&dir);
-        for rows in writes {
-            store.write(rows).await.expect("they are written");
-        }
-        check(&store, &(0..TASKS).flat_map(|task| [(task, 1, 1), (task, 1, 2)]).collect()).await;
-        store.forget(forgets(0..TASKS, 1)).await.expect("they are forgotten");
-        drop(store);
-        let store = open(&dir);
-        check(&store, &BTreeSet::new()).await;
-        assert_eq!(rows(&store), [0, 0, 0]);
-    }
-}
