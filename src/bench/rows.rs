@@ -34,8 +34,10 @@ pub(super) struct Rows {
 pub struct Written {
     /// Rows of each table: those that were packed as the packs they are in.
     pub rows: BTreeMap<String, f64>,
-    /// Rows that lie in packs.
+    /// Rows of `due` that lie in packs.
     pub packed: f64,
+    /// Rows of `task_event` that lie in packs.
+    pub packed_events: f64,
     /// Bytes of all of them as servers get them, without what the store adds: payloads that lie apart counted, of all other rows
     /// one in 17 weighed.
     pub bytes: f64,
@@ -57,8 +59,8 @@ impl Written {
                 self.rows.entry(table.to_owned()).and_modify(|left| *left = (*left - rows).max(0.0));
                 self.rows.insert(pack.to_owned(), packs);
             }
-            self.packed += rows;
         }
+        (self.packed, self.packed_events) = (due.1, events.1);
         self
     }
 }
@@ -100,6 +102,7 @@ impl Rows {
             bytes: (count(&self.all) * each + count(&self.payload_bytes)) / tasks,
             calls: count(&self.calls) / tasks,
             packed: 0.0,
+            packed_events: 0.0,
             requests: None,
         }
     }

@@ -74,8 +74,9 @@ fn bursts_are_counted_in_order_beside_a_raw_program() {
             "{args}: {report}"
         );
         raw_ran(&report["raw"]);
-        let packed = report["written_per_task"]["packed"].as_f64().unwrap_or(0.0);
-        let (events, facts) = (rows(&report, "task_event"), rows(&report, "due") + packed);
+        let packed = |what: &str| report["written_per_task"][what].as_f64().unwrap_or(0.0);
+        let events = rows(&report, "task_event") + packed("packed_events");
+        let facts = rows(&report, "due") + packed("packed");
         let ended = if args.starts_with("ingest") { 1.0 } else { 3.0 };
         assert!(events >= 1.0 && facts >= ended, "{args}: {report}");
         let alone = report["client_calls_per_second"].as_f64();
@@ -137,7 +138,8 @@ fn a_slowed_store_is_waited_for_and_lateness_is_published() {
     let number = |of: &Value| of.as_f64().filter(|value| *value > 0.0).expect("measured");
     let slow = |field: &str| number(&report["slow_store"][field]);
     let written: f64 = ["task_event", "due"].into_iter().map(|table| rows(&report, table)).sum();
-    let per_task = written + number(&report["written_per_task"]["packed"]);
+    let packed = ["packed", "packed_events"].map(|what| number(&report["written_per_task"][what]));
+    let per_task = written + packed.iter().sum::<f64>();
     assert!(
         number(&report["tasks_per_second"]) * per_task <= 1.01 * slow("rows_per_second"),
         "more rows than the store takes: {report}"
