@@ -314,6 +314,18 @@ async fn what_the_index_has_already_is_read_again() {
     drop(store);
     let store = open(&dir);
     check(&store, &(0..TASKS).map(|task| (task, 1, 1)).collect()).await;
+    // What is forgotten is left out when it is read once more, and is not written into the table again.
+    store.forget(forgets(0..2, 1)).await.expect("they are forgotten");
+    drop(store);
+    let store = open(&dir);
+    store.db.tables().meta.remove([tag::EVENTS_INDEXED]).expect("it is written");
+    drop(store);
+    let store = open(&dir);
+    store.write([Row::Event(event(0, 2, 1))].into()).await.expect("it is written");
+    store.forget(forgets(0..1, 2)).await.expect("it is forgotten");
+    drop(store);
+    let store = open(&dir);
+    assert_eq!(rows(&store), [0, 2, TASKS - 2]);
     store.forget(forgets(0..TASKS, 1)).await.expect("they are forgotten");
     check(&store, &BTreeSet::new()).await;
     drop(store);
