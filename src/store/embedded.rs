@@ -33,7 +33,7 @@ use crate::model::{
 };
 use crate::wire::row;
 
-pub(crate) use codec::{Fields, Scan};
+pub(crate) use codec::{Fields, Scan, push_bytes};
 pub use db::{Database, OpenError, Options};
 pub(crate) use db::{Failure, Table, Tables, lock};
 pub(crate) use keys::{meta as meta_key, tag};

@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use crate::log::{Header, Record};
 use crate::model::Wall;
-use crate::store::embedded::{Fields, Scan};
+use crate::store::embedded::{Fields, Scan, push_bytes};
 
 const VERSION: u8 = 1;
 /// Of several records.
@@ -96,9 +96,7 @@ impl Open {
 
     /// Takes the next record.
     pub(super) fn push(&mut self, record: &[u8]) {
-        let len = u32::try_from(record.len()).expect("records are bounded far below 4 GiB");
-        self.data.extend_from_slice(&len.to_be_bytes());
-        self.data.extend_from_slice(record);
+        push_bytes(&mut self.data, record);
         self.records += 1;
     }
 
@@ -118,14 +116,7 @@ pub(super) fn split(data: &[u8]) -> Option<Vec<&[u8]>> {
     if data.first() != Some(&VERSION_SEVERAL) {
         return Some(vec![data]);
     }
-    let mut rest = &data[1..];
-    let mut records = Vec::new();
-    while !rest.is_empty() {
-        let (len, behind) = rest.split_first_chunk::<4>()?;
-        let (record, behind) = behind.split_at_checked(u32::from_be_bytes(*len) as usize)?;
-        records.push(record);
-        rest = behind;
-    }
+    let records = Scan::new(data, VERSION_SEVERAL)?.all_bytes()?;
     (!records.is_empty() && records.len() <= RECORDS_MAX).then_some(records)
 }
 

@@ -43,11 +43,9 @@ impl Fields {
     }
 
     /// Adds bytes of any length below 4 GiB.
-    pub(crate) fn bytes(self, value: &[u8]) -> Fields {
-        let len = u32::try_from(value.len()).expect("every field is bounded far below 4 GiB");
-        let mut fields = self.u32(len);
-        fields.0.extend_from_slice(value);
-        fields
+    pub(crate) fn bytes(mut self, value: &[u8]) -> Fields {
+        push_bytes(&mut self.0, value);
+        self
     }
 
     /// Adds bytes or their absence.
@@ -63,6 +61,13 @@ impl Fields {
     pub(crate) fn done(self) -> Vec<u8> {
         self.0
     }
+}
+
+/// Adds bytes of any length below 4 GiB to a row that gathers.
+pub(crate) fn push_bytes(row: &mut Vec<u8>, value: &[u8]) {
+    let len = u32::try_from(value.len()).expect("every field is bounded far below 4 GiB");
+    row.extend_from_slice(&len.to_be_bytes());
+    row.extend_from_slice(value);
 }
 
 /// Reads a row; `None` from any call = the row ends too early or is not what it should be.
@@ -124,6 +129,15 @@ impl<'a> Scan<'a> {
     /// The next field as text.
     pub(crate) fn text(&mut self) -> Option<String> {
         String::from_utf8(self.bytes()?.to_vec()).ok()
+    }
+
+    /// All fields that follow, each of bytes.
+    pub(crate) fn all_bytes(mut self) -> Option<Vec<&'a [u8]>> {
+        let mut all = Vec::new();
+        while !self.0.is_empty() {
+            all.push(self.bytes()?);
+        }
+        Some(all)
     }
 
     /// `value`, if the row ends here.

@@ -56,7 +56,7 @@ pub(super) fn find(tables: &Tables, key: &TaskKey, task: &[u8]) -> Result<Option
     let hash = tables.index.hash(task);
     let Some(at) = tables.index.get(&tables.event_at, hash)? else { return Ok(None) };
     // The index may name what is gone: an event forgotten while its place was written there.
-    let gone = gone(tables, at.pack)?.unwrap_or(0);
+    let gone = gone(tables, at.pack)?;
     let Some(data) = get(&tables.event_pack, keys::event_pack(at.pack, keys::EVENTS))? else {
         return Ok(None);
     };
@@ -74,8 +74,9 @@ fn split(pack: u64, data: &[u8]) -> Result<Vec<pack::Event<'_>>, Failure> {
     pack::split(data).ok_or_else(|| unreadable(&format!("pack {pack}")))
 }
 
-fn gone(tables: &Tables, pack: u64) -> Result<Option<u64>, Failure> {
-    get(&tables.event_pack, keys::event_pack(pack, keys::GONE))?.map(|data| number(&data)).transpose()
+/// What is forgotten of a pack, a bit each.
+fn gone(tables: &Tables, pack: u64) -> Result<u64, Failure> {
+    get(&tables.event_pack, keys::event_pack(pack, keys::GONE))?.map_or(Ok(0), |data| number(&data))
 }
 
 impl Batch<'_> {
@@ -94,7 +95,7 @@ impl Batch<'_> {
                 // Forgotten twice, and all the others too.
                 let Some(data) = pack else { return Ok(()) };
                 let of = split(at.pack, &data)?.len();
-                untouched.insert(Gone { events: gone(self.tables, at.pack)?.unwrap_or(0), of })
+                untouched.insert(Gone { events: gone(self.tables, at.pack)?, of })
             }
         };
         if gone.events & (1 << at.event) != 0 {
@@ -139,17 +140,16 @@ impl Batch<'_> {
         }
         let mut packed = Vec::with_capacity(put.len());
         let mut open = pack::Open::new();
+        let mut left = put.len();
         for (task, data) in put {
+            left -= 1;
             let at = At { pack: number, event: open.push(&task, &data) };
             packed.push((self.tables.index.hash(&task), at));
-            if open.is_full() {
+            if open.is_full() || left == 0 {
                 let full = std::mem::replace(&mut open, pack::Open::new());
                 self.put(Table::EventPack, keys::event_pack(number, keys::EVENTS), full.data());
                 number += 1;
             }
-        }
-        if open.events() > 0 {
-            self.put(Table::EventPack, keys::event_pack(number, keys::EVENTS), open.data());
         }
         packed
     }

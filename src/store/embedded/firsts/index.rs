@@ -88,8 +88,8 @@ struct Load {
 
 impl Recent {
     /// What was under way, if it has ended or so much has come meanwhile.
-    fn ended(&mut self, too_much: usize) -> Option<Load> {
-        let is_too_much = self.open.len() >= too_much;
+    fn ended(&mut self) -> Option<Load> {
+        let is_too_much = self.open.len() >= 2 * EVENTS_OF_LOAD;
         self.load.take_if(|load| is_too_much || load.thread.is_finished())
     }
 
@@ -112,8 +112,7 @@ impl Index {
     /// Reads what the table does not have yet from the packs.
     pub(in crate::store::embedded) fn open(tables: &Tables) -> Result<Index, Failure> {
         let hash_key = hash_key(&tables.meta)?;
-        let from = get(&tables.meta, [tag::EVENTS_INDEXED])?.map(|data| number(&data)).transpose()?;
-        let from = from.unwrap_or(0);
+        let from = get(&tables.meta, [tag::EVENTS_INDEXED])?.map_or(Ok(0), |data| number(&data))?;
         let mut recent = Recent { next: from, ..Recent::default() };
         let mut gone = (0, 0);
         scan(
@@ -197,16 +196,12 @@ impl Index {
     /// # Errors
     /// When it could not be written.
     pub(in crate::store::embedded) fn tend(&self, table: &Keyspace) -> Result<(), Failure> {
-        self.tend_from(table, EVENTS_OF_LOAD)
-    }
-
-    fn tend_from(&self, table: &Keyspace, many: usize) -> Result<(), Failure> {
-        let load = lock(&self.recent).ended(2 * many);
+        let load = lock(&self.recent).ended();
         if let Some(load) = load {
             self.end(load)?;
         }
         let mut recent = lock(&self.recent);
-        if recent.open.len() < many || recent.load.is_some() || !recent.owed.is_empty() {
+        if recent.open.len() < EVENTS_OF_LOAD || recent.load.is_some() || !recent.owed.is_empty() {
             return Ok(());
         }
         recent.loading = Arc::new(std::mem::take(&mut recent.open));

@@ -4,6 +4,8 @@
 //! version u8 = 1 | (length u32 | key of the task, length u32 | columns and data of the event) …
 //! ```
 
+use crate::store::embedded::codec::{Scan, push_bytes};
+
 const VERSION: u8 = 1;
 /// Most events of a pack: what is forgotten of it is a bit each of one number.
 pub(super) const EVENTS_MAX: usize = u64::BITS as usize;
@@ -24,18 +26,10 @@ impl Open {
 
     /// Takes an event of the task with this key, and says where in the pack it lies.
     pub(super) fn push(&mut self, task: &[u8], event: &[u8]) -> u8 {
-        for part in [task, event] {
-            let len = u32::try_from(part.len()).expect("rows are bounded far below 4 GiB");
-            self.data.extend_from_slice(&len.to_be_bytes());
-            self.data.extend_from_slice(part);
-        }
+        push_bytes(&mut self.data, task);
+        push_bytes(&mut self.data, event);
         self.events += 1;
         self.events - 1
-    }
-
-    /// How many it has.
-    pub(super) fn events(&self) -> u8 {
-        self.events
     }
 
     /// Whether it takes no more.
@@ -54,20 +48,10 @@ pub(super) type Event<'a> = (&'a [u8], &'a [u8]);
 
 /// The events of a pack in their order; `None` = not as written by this build.
 pub(super) fn split(data: &[u8]) -> Option<Vec<Event<'_>>> {
-    let (version, mut rest) = data.split_first()?;
-    let mut events = Vec::new();
-    while !rest.is_empty() {
-        let (task, behind) = part(rest)?;
-        let (event, behind) = part(behind)?;
-        events.push((task, event));
-        rest = behind;
-    }
-    (*version == VERSION && (1..=EVENTS_MAX).contains(&events.len())).then_some(events)
-}
-
-fn part(data: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (len, rest) = data.split_first_chunk::<4>()?;
-    rest.split_at_checked(u32::from_be_bytes(*len) as usize)
+    let fields = Scan::new(data, VERSION)?.all_bytes()?;
+    let (events, rest) = fields.as_chunks();
+    let is_whole = rest.is_empty() && (1..=EVENTS_MAX).contains(&events.len());
+    is_whole.then(|| events.iter().map(|[task, event]| (*task, *event)).collect())
 }
 
 #[cfg(test)]
@@ -78,12 +62,12 @@ mod tests {
     fn events_are_read_back_as_they_were_put() {
         let (mut open, mut put) = (Open::new(), Vec::new());
         while !open.is_full() {
-            let n = open.events();
+            let n = open.events;
             let event = (format!("task {n}").into_bytes(), vec![n; usize::from(n)]);
             assert_eq!(open.push(&event.0, &event.1), n);
             put.push(event);
         }
-        assert_eq!(usize::from(open.events()), EVENTS_MAX);
+        assert_eq!(usize::from(open.events), EVENTS_MAX);
         let data = open.data();
         let read = split(&data).expect("it is one");
         let read: Vec<_> = read.into_iter().map(|(task, event)| (task.to_vec(), event.to_vec())).collect();

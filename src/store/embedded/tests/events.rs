@@ -240,6 +240,16 @@ fn firsts(tasks: std::ops::Range<usize>) -> std::sync::Arc<[Row]> {
     tasks.map(|task| Row::Event(EventRow { is_first: true, ..event(task, 1, 1) })).collect()
 }
 
+/// A store with packed events that was opened anew.
+async fn with_firsts() -> (tempfile::TempDir, EmbeddedStore) {
+    let dir = directory();
+    let store = open(&dir);
+    store.write(firsts(0..TASKS)).await.expect("they are written");
+    drop(store);
+    let store = open(&dir);
+    (dir, store)
+}
+
 #[tokio::test]
 async fn first_events_of_one_batch_are_packed_and_one_alone_is_a_row_by_id() {
     let dir = directory();
@@ -304,11 +314,7 @@ async fn an_event_comes_anew_after_its_first_one_was_forgotten() {
 /// A crash after events were written into the table and before that was on record.
 #[tokio::test]
 async fn what_the_index_has_already_is_read_again() {
-    let dir = directory();
-    let store = open(&dir);
-    store.write(firsts(0..TASKS)).await.expect("they are written");
-    drop(store);
-    let store = open(&dir);
+    let (dir, store) = with_firsts().await;
     assert_eq!(rows(&store), [0, 1, TASKS]);
     store.db.tables().meta.remove([tag::EVENTS_INDEXED]).expect("it is written");
     drop(store);
@@ -334,11 +340,7 @@ async fn what_the_index_has_already_is_read_again() {
 
 #[tokio::test]
 async fn a_pack_that_cannot_be_read_is_named() {
-    let dir = directory();
-    let store = open(&dir);
-    store.write(firsts(0..TASKS)).await.expect("they are written");
-    drop(store);
-    let store = open(&dir);
+    let (dir, store) = with_firsts().await;
     store.db.tables().event_pack.insert(keys::event_pack(0, keys::EVENTS), [7, 7]).expect("it is written");
     let unreadable = store.lookup(vec![lookup(0, 0, 9)]).await.expect_err("it cannot be read");
     assert!(unreadable.to_string().contains("pack 0 in the packed events"), "{unreadable}");
