@@ -17,6 +17,7 @@ mod lock;
 mod meta;
 mod read;
 mod retention;
+mod task_row;
 mod upkeep;
 mod writer;
 
@@ -120,7 +121,10 @@ fn encode(row: &Row) -> Encoded {
             let encoded = Encoded::new(Table::TaskEvent, keys::task(&row.key), data);
             Encoded { is_first: row.is_first, ..encoded }
         }
-        Row::Fact(row) => Encoded::new(Table::Due, keys::fact(row), row::encode_fact(&row.fact)),
+        Row::Fact(row) => {
+            let data = task_row::encode(row.place.ready_at, &row.fact);
+            Encoded::new(Table::Due, keys::fact(row), data.unwrap_or_else(|| row::encode_fact(&row.fact)))
+        }
         Row::Pointer(row) => Encoded::new(
             Table::Late,
             keys::pointer(row.shard, &row.queue, row.pointer.standing()),

@@ -1,4 +1,8 @@
-//! A set of events by the fingerprints of their ids: eight bytes each, most of them in one piece of memory in order.
+//! A set of events by the fingerprints of their ids: eight bytes each, and a fifth more for what they lie in.
+//!
+//! A look-up is on the way of each event, and what it reads is in no cache. So a fingerprint has one bucket, a piece of memory of a
+//! few hundred bytes. Buckets are split one after the other as entries come, which never takes long (linear hashing: W. Litwin,
+//! "Linear Hashing: A New Tool for File and Table Addressing", VLDB 1980).
 
 use std::collections::BTreeSet;
 
@@ -27,67 +31,106 @@ impl Noted {
 }
 
 /// The entries.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Known {
-    /// In order.
-    old: Vec<Noted>,
-    /// Come since `old` was put in order, and not in it.
-    recent: BTreeSet<Noted>,
+    /// At least one, by the last bits of fingerprints; each in order.
+    buckets: Vec<Vec<Noted>>,
+    count: usize,
 }
 
-/// So many may come before all are put in order, and a sixteenth of those in order besides.
-const RECENT: usize = 4_096;
+/// Entries of a bucket, on average: with more there is one bucket more.
+const OF_BUCKET: usize = 32;
+/// For so many more a bucket that is full is made longer, or by an eighth: an id may have any number of events.
+const ROOM: usize = 8;
+
+impl Default for Known {
+    fn default() -> Self {
+        Known { buckets: vec![Vec::new()], count: 0 }
+    }
+}
 
 impl Known {
-    pub(super) fn of(mut entries: Vec<Noted>) -> Known {
-        entries.sort_unstable();
-        entries.shrink_to_fit();
-        Known { old: entries, recent: BTreeSet::new() }
+    /// Of entries that are there once each.
+    pub(super) fn of(entries: Vec<Noted>) -> Known {
+        let (count, all) = (entries.len(), entries.len().div_ceil(OF_BUCKET).max(1));
+        let mut known =
+            Known { buckets: Vec::from_iter((0..all).map(|_| Vec::with_capacity(OF_BUCKET))), count };
+        for entry in entries {
+            let bucket = known.bucket(entry.print());
+            make_room(bucket);
+            bucket.push(entry);
+        }
+        known.buckets.iter_mut().for_each(|bucket| bucket.sort_unstable());
+        known
+    }
+
+    /// The bucket of a fingerprint: by so many of its bits as number all buckets, or by one fewer where that one is not there yet.
+    fn index(&self, print: u32) -> usize {
+        let (print, all) = (print as usize, self.buckets.len());
+        let bits = all.next_power_of_two();
+        let index = print & (bits - 1);
+        if index < all { index } else { index - bits / 2 }
+    }
+
+    fn bucket(&mut self, print: u32) -> &mut Vec<Noted> {
+        let index = self.index(print);
+        &mut self.buckets[index]
     }
 
     /// Whether there is an event of an id with this fingerprint.
     pub(super) fn has(&self, print: u32) -> bool {
-        let (first, last) = (Noted::new(print, 0), Noted::new(print, u32::MAX));
-        let index = self.old.partition_point(|entry| *entry < first);
-        let is_old = self.old.get(index).is_some_and(|entry| *entry <= last);
-        is_old || self.recent.range(first..=last).next().is_some()
+        let bucket = &self.buckets[self.index(print)];
+        let first = bucket.partition_point(|entry| entry.print() < print);
+        bucket.get(first).is_some_and(|entry| entry.print() == print)
     }
 
     /// True when it is not there yet.
     pub(super) fn put(&mut self, entry: Noted) -> bool {
-        let is_new = self.old.binary_search(&entry).is_err() && self.recent.insert(entry);
-        if self.recent.len() > RECENT + self.old.len() / 16 {
-            self.old.reserve_exact(self.recent.len());
-            self.old.extend(std::mem::take(&mut self.recent));
-            // A sort that finds two runs in order merges them.
-            self.old.sort();
+        let bucket = self.bucket(entry.print());
+        let Err(at) = bucket.binary_search(&entry) else { return false };
+        make_room(bucket);
+        bucket.insert(at, entry);
+        self.count += 1;
+        if self.count > OF_BUCKET * self.buckets.len() {
+            self.split();
         }
-        is_new
+        true
+    }
+
+    /// Divides the next bucket between itself and a new one.
+    fn split(&mut self) {
+        let new = self.buckets.len();
+        let bit = (new + 1).next_power_of_two() / 2;
+        let bucket = &mut self.buckets[new - bit];
+        let mut moved: Vec<Noted> =
+            bucket.extract_if(.., |entry| entry.print() as usize & bit != 0).collect();
+        for half in [bucket, &mut moved] {
+            half.shrink_to(half.len() + ROOM);
+        }
+        self.buckets.push(moved);
     }
 
     /// Takes entries away, and says which were there, each once.
     pub(super) fn take(&mut self, entries: BTreeSet<Noted>) -> Vec<Noted> {
+        let entries = Vec::from_iter(entries);
         let mut taken = Vec::new();
-        let mut from_old = BTreeSet::new();
-        for entry in entries {
-            if self.recent.remove(&entry) {
-                taken.push(entry);
-            } else if let Ok(index) = self.old.binary_search(&entry) {
-                from_old.insert(index);
-                taken.push(entry);
-            }
+        for of_print in entries.chunk_by(|one, next| one.print() == next.print()) {
+            let bucket = self.bucket(of_print[0].print());
+            taken.extend(bucket.extract_if(.., |entry| of_print.binary_search(entry).is_ok()));
         }
-        let mut from_old = from_old.into_iter().peekable();
-        if from_old.peek().is_some() {
-            let mut index = 0..;
-            self.old.retain(|_| from_old.next_if_eq(&index.next().unwrap_or_default()).is_none());
-        }
+        self.count -= taken.len();
         taken
     }
 
     /// All of them, in no order.
     pub(super) fn all(&self) -> impl Iterator<Item = Noted> {
-        self.old.iter().chain(&self.recent).copied()
+        self.buckets.iter().flatten().copied()
+    }
+}
+
+fn make_room(bucket: &mut Vec<Noted>) {
+    if bucket.len() == bucket.capacity() {
+        bucket.reserve_exact(ROOM.max(bucket.len() / 8));
     }
 }
 

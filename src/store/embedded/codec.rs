@@ -6,10 +6,15 @@
 /// Builds a row.
 pub(crate) struct Fields(Vec<u8>);
 
+/// Room that a row begins with, in bytes: enough for most, which then are never copied while they grow.
+const ROOM: usize = 256;
+
 impl Fields {
     /// Starts a row of a version.
     pub(crate) fn new(version: u8) -> Fields {
-        Fields(vec![version])
+        let mut row = Vec::with_capacity(ROOM);
+        row.push(version);
+        Fields(row)
     }
 
     /// Adds a 32-bit number.
@@ -127,8 +132,13 @@ impl<'a> Scan<'a> {
     }
 
     /// The next field as text.
+    pub(crate) fn str(&mut self) -> Option<&'a str> {
+        std::str::from_utf8(self.bytes()?).ok()
+    }
+
+    /// The same, to keep.
     pub(crate) fn text(&mut self) -> Option<String> {
-        String::from_utf8(self.bytes()?.to_vec()).ok()
+        self.str().map(str::to_owned)
     }
 
     /// All fields that follow, each of bytes.

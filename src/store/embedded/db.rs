@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 
 use fjall::compaction::Leveled;
 use fjall::config::{FilterPolicy, PartitioningPolicy};
-use fjall::{Keyspace, KeyspaceCreateOptions, PersistMode};
+use fjall::{Keyspace, KeyspaceCreateOptions, KvSeparationOptions, PersistMode};
 use futures::future::BoxFuture;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
@@ -43,6 +43,9 @@ const TABLE_BYTES: u64 = 8 * 1024 * 1024;
 const TABLES_UNSORTED: u8 = 8;
 /// Tables that single keys are looked up in, which filters speed up; of the others ranges are read.
 const READ_BY_KEY: [&str; 5] = ["task_event", "event_pack", "event_at", "payload", "meta"];
+/// The table whose values lie in files of their own if they are larger than a KiB, as frames under load are: they are dropped
+/// soon, and until then compaction only writes their keys anew.
+const VALUES_APART: &str = "log";
 /// Threads that flush and compact. Of several, fjall keeps one free for flushes, which spins while others compact.
 const WORKER_THREADS: usize = 1;
 /// Free disk space below which writes are refused, in bytes (default): room to flush what is in memory, and to start.
@@ -240,6 +243,8 @@ impl Tables {
                 let options = KeyspaceCreateOptions::default()
                     .max_memtable_size(MEMTABLE_BYTES_FJALL)
                     .compaction_strategy(Arc::new(compaction()));
+                let apart = || KvSeparationOptions::default().file_target_size(TABLE_BYTES);
+                let options = options.with_kv_separation((name == VALUES_APART).then(apart));
                 if READ_BY_KEY.contains(&name) {
                     // Else each look-up of a new id reads all of a file's filter, 80 KB, that the block cache does not keep. Those of
                     // files that were just flushed stay in memory.

@@ -17,6 +17,7 @@
 //! ```
 //! Signed times have their sign bit turned, so that negative ones order before the rest.
 
+use super::task_row;
 use crate::model::{
     DeadLetterRow, Died, Epoch, EventRow, Fact, FactRow, LateQueueRow, Place, QueueName, Segment, Shard,
     Standing, TaskKey, Version, Wall,
@@ -99,6 +100,14 @@ pub(super) fn fact_from(shard: Shard, key: &[u8], data: &[u8]) -> Result<FactRow
     let key: &[u8; FACT_KEY_BYTES] = key.try_into().map_err(|_| broken())?;
     let place = place_of(key).ok_or_else(broken)?;
     let (seq_epoch, _) = key[21..].split_first_chunk::<16>().ok_or_else(broken)?;
+    if task_row::is_one(data) {
+        let read = task_row::decode(place.ready_at, data).filter(|_| key[20..] == [0; 17]);
+        let fact = read.ok_or_else(|| row::Error {
+            what: "row of due".to_owned(),
+            detail: format!("task of {} bytes", data.len()),
+        })?;
+        return Ok(FactRow { shard, place, fact });
+    }
     let columns = u128::from_be_bytes(*seq_epoch);
     let fact: Fact = row::decode_fact(key[20], (columns >> 64) as u64, columns as u64, data)?;
     Ok(FactRow { shard, place, fact })

@@ -138,7 +138,7 @@ async fn a_directory_of_another_format_is_refused() {
 /// Rows of earlier formats are read, and the builds of then refuse the directory from now on.
 #[tokio::test]
 async fn a_directory_of_an_earlier_format_is_taken_over() {
-    for before in 2..=5 {
+    for before in 2..=6 {
         let dir = directory();
         let store = open(&dir);
         store.write([payload(1, 10)].into()).await.expect("it is written");
@@ -148,7 +148,7 @@ async fn a_directory_of_an_earlier_format_is_taken_over() {
             let store = open(&dir);
             assert!(store.payload(Shard(1), place(1)).await.expect("it answers").is_some());
             let format = store.db.tables().meta.get([super::tag::FORMAT]).expect("it answers");
-            assert_eq!(format.as_deref(), Some([6].as_slice()));
+            assert_eq!(format.as_deref(), Some([7].as_slice()));
         }
     }
 }

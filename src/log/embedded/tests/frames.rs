@@ -3,6 +3,7 @@
 use std::sync::mpsc;
 
 use bytes::Bytes;
+use fjall::AbstractTree as _;
 use futures::future::join_all;
 use proptest::prelude::*;
 
@@ -64,6 +65,8 @@ enum Step {
     Forget(u32, u64),
     /// Reads at this part in a hundred of what a shard holds, so many records and bytes at most.
     Read(u32, u64, usize, usize),
+    /// Writes what is in memory into files.
+    Flush,
     Reopen,
 }
 
@@ -78,6 +81,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (shard(), 0..=100u64).prop_map(|(shard, part)| Step::Forget(shard, part)),
         4 => (shard(), 0..=100u64, 1..500usize, 1..100_000usize)
             .prop_map(|(shard, part, records, bytes)| Step::Read(shard, part, records, bytes)),
+        2 => Just(Step::Flush),
         2 => Just(Step::Reopen),
     ]
 }
@@ -154,6 +158,7 @@ async fn play(steps: Vec<Step>) {
                 let read = read.expect("it answers");
                 assert_eq!(values(&read), held.read(from, records_max, bytes_max));
             }
+            Step::Flush => db.tables().log.rotate_memtable_and_wait().expect("it is written"),
             Step::Reopen => {
                 drop((log, db));
                 db = database(&dir);
@@ -199,6 +204,23 @@ async fn records_of_a_shard_that_are_written_together_are_few_rows() {
     let spans = [0, 1].map(|shard| reader(&log, shard).span());
     assert_eq!(spans.map(|span| (span.first, span.next)), [(501, 501), (400, 500)]);
     assert_eq!(reader(&log, 1).read(400, 1_000, 100_000).await.expect("it answers").len(), 100);
+}
+
+/// So that compaction writes their keys anew and not what is soon dropped.
+#[tokio::test]
+async fn frames_lie_apart_from_their_keys_and_what_comes_alone_does_not() {
+    let dir = directory();
+    let db = database(&dir);
+    let log = log(&db).await;
+    let table = &db.tables().log;
+    write_together(&db, &log, vec![(0, Bytes::from_static(b"alone"))]).await;
+    table.rotate_memtable_and_wait().expect("it is written");
+    assert_eq!((table.tree.table_count(), table.tree.blob_file_count()), (1, 0));
+    write_together(&db, &log, vec![(1, Bytes::from(vec![b'x'; 100])); 200]).await;
+    table.rotate_memtable_and_wait().expect("it is written");
+    assert_eq!((table.tree.table_count(), table.tree.blob_file_count()), (2, 1));
+    assert_eq!(reader(&log, 0).read(0, 10, 1_000).await.expect("it answers").len(), 1);
+    assert_eq!(reader(&log, 1).read(50, 1_000, 100_000).await.expect("it answers").len(), 150);
 }
 
 #[tokio::test]
