@@ -82,7 +82,7 @@ pub struct Budget {
     /// Task events that are not published yet, in bytes: at half of it no schedule events are taken in, at all of it no task
     /// starts.
     pub events_bytes: usize,
-    /// Ids with events on record, of eight bytes each: when there are more, none are kept.
+    /// Ids with events on record, of some thirteen bytes each: when there are more, none are kept.
     pub ids: usize,
 }
 

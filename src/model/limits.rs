@@ -28,7 +28,7 @@ pub const EVENTS_AT_ONCE: usize = 500;
 pub const EVENTS_WAIT_MS: u64 = 100;
 /// How far ahead of now a shard loads tasks, in milliseconds.
 pub const LOOK_AHEAD_MS: i64 = 120_000;
-/// Ids with events on record that an instance knows of in memory, eight bytes each (default of `limits.ids_in_memory`).
+/// Ids with events on record that an instance knows of in memory, some thirteen bytes each (default of `limits.ids_in_memory`).
 pub const IDS_IN_MEMORY: usize = 16_777_216;
 /// Events with ids that a shard lists at most; one with more lists none.
 pub const IDS_OF_SHARD: usize = 1_048_576;

@@ -184,7 +184,7 @@ fn nth(n: i64) -> Place {
     place(BASE.plus_ms(n), 100 + n.unsigned_abs())
 }
 
-fn task(shard: Shard, place: Place, key: &TaskKey) -> FactRow {
+pub(crate) fn task(shard: Shard, place: Place, key: &TaskKey) -> FactRow {
     let content = TaskContent {
         timeout_ms: Some(30_000),
         ..TaskContent::new(

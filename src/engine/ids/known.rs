@@ -1,11 +1,14 @@
-//! A set of events by the fingerprints of their ids: eight bytes each, and a fifth more for what they lie in.
+//! A set of events by the fingerprints of their ids: eight bytes each, and half as much again for what they lie in.
 //!
 //! A look-up is on the way of each event, and what it reads is in no cache. So a fingerprint has one bucket, a piece of memory of a
 //! few hundred bytes. Buckets are split one after the other as entries come, which never takes long (linear hashing: W. Litwin,
-//! "Linear Hashing: A New Tool for File and Table Addressing", VLDB 1980).
+//! "Linear Hashing: A New Tool for File and Table Addressing", VLDB 1980). Fingerprints are hashed once more, with chance in it: who
+//! chooses ids does not choose their buckets.
 
 use std::collections::BTreeSet;
+use std::hash::BuildHasher as _;
 
+use crate::engine::map::State;
 use crate::model::limits;
 
 /// A fingerprint, and the offset of an event of the id.
@@ -33,9 +36,10 @@ impl Noted {
 /// The entries.
 #[derive(Debug)]
 pub(super) struct Known {
-    /// At least one, by the last bits of fingerprints; each in order.
+    /// At least one, by the last bits of the hashes of fingerprints; each in order.
     buckets: Vec<Vec<Noted>>,
     count: usize,
+    state: State,
 }
 
 /// Entries of a bucket, on average: with more there is one bucket more.
@@ -45,7 +49,7 @@ const ROOM: usize = 8;
 
 impl Default for Known {
     fn default() -> Self {
-        Known { buckets: vec![Vec::new()], count: 0 }
+        Known { buckets: vec![Vec::new()], count: 0, state: State::default() }
     }
 }
 
@@ -53,8 +57,8 @@ impl Known {
     /// Of entries that are there once each.
     pub(super) fn of(entries: Vec<Noted>) -> Known {
         let (count, all) = (entries.len(), entries.len().div_ceil(OF_BUCKET).max(1));
-        let mut known =
-            Known { buckets: Vec::from_iter((0..all).map(|_| Vec::with_capacity(OF_BUCKET))), count };
+        let buckets = Vec::from_iter((0..all).map(|_| Vec::with_capacity(OF_BUCKET)));
+        let mut known = Known { buckets, count, ..Known::default() };
         for entry in entries {
             let bucket = known.bucket(entry.print());
             make_room(bucket);
@@ -64,11 +68,12 @@ impl Known {
         known
     }
 
-    /// The bucket of a fingerprint: by so many of its bits as number all buckets, or by one fewer where that one is not there yet.
+    /// The bucket of a fingerprint: by so many bits of its hash as number all buckets, or by one fewer where that one is not there
+    /// yet.
     fn index(&self, print: u32) -> usize {
-        let (print, all) = (print as usize, self.buckets.len());
+        let all = self.buckets.len();
         let bits = all.next_power_of_two();
-        let index = print & (bits - 1);
+        let index = hash(&self.state, print) & (bits - 1);
         if index < all { index } else { index - bits / 2 }
     }
 
@@ -101,9 +106,10 @@ impl Known {
     fn split(&mut self) {
         let new = self.buckets.len();
         let bit = (new + 1).next_power_of_two() / 2;
-        let bucket = &mut self.buckets[new - bit];
+        let Known { buckets, state, .. } = self;
+        let bucket = &mut buckets[new - bit];
         let mut moved: Vec<Noted> =
-            bucket.extract_if(.., |entry| entry.print() as usize & bit != 0).collect();
+            bucket.extract_if(.., |entry| hash(state, entry.print()) & bit != 0).collect();
         for half in [bucket, &mut moved] {
             half.shrink_to(half.len() + ROOM);
         }
@@ -117,6 +123,9 @@ impl Known {
         for of_print in entries.chunk_by(|one, next| one.print() == next.print()) {
             let bucket = self.bucket(of_print[0].print());
             taken.extend(bucket.extract_if(.., |entry| of_print.binary_search(entry).is_ok()));
+            if bucket.capacity() > 2 * bucket.len() + ROOM {
+                bucket.shrink_to(bucket.len() + ROOM);
+            }
         }
         self.count -= taken.len();
         taken
@@ -126,6 +135,10 @@ impl Known {
     pub(super) fn all(&self) -> impl Iterator<Item = Noted> {
         self.buckets.iter().flatten().copied()
     }
+}
+
+fn hash(state: &State, print: u32) -> usize {
+    state.hash_one(print) as usize
 }
 
 fn make_room(bucket: &mut Vec<Noted>) {

@@ -83,7 +83,11 @@ pub(super) fn check_format(tables: &Tables) -> Result<(), String> {
     if found.as_deref() == Some([FORMAT].as_slice()) {
         return Ok(());
     }
-    let found = found.map_or("an earlier one".to_owned(), |found| format!("format {found:?}"));
+    let found = match found.as_deref() {
+        None => "an earlier format".to_owned(),
+        Some([number]) => format!("format {number}"),
+        Some(other) => format!("format {other:?}"),
+    };
     Err(format!(
         "its rows have {found}, this build reads formats {FORMATS_BEFORE:?} and {FORMAT}: use the build that made it, or another directory"
     ))

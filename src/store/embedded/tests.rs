@@ -9,9 +9,11 @@ use fjall::AbstractTree as _;
 use futures::future::join_all;
 
 use super::db::MEMTABLE_BYTES_MAX;
-use super::{Database, EmbeddedStore, OpenError, Options};
+use super::{Database, EmbeddedStore, OpenError, Options, keys};
 use crate::model::{Epoch, Generation, PayloadRow, Place, Progress, Row, Shard, Version, Wall};
 use crate::store::{Bump, Error, Store};
+use crate::testing::store_conformance;
+use crate::wire::row;
 
 fn open(dir: &tempfile::TempDir) -> EmbeddedStore {
     EmbeddedStore::new(&Database::open(&Options::at(dir.path())).expect("it opens"))
@@ -132,7 +134,7 @@ async fn a_directory_of_another_format_is_refused() {
     store.db.tables().meta.insert([super::tag::FORMAT], [255]).expect("it is written");
     drop(store);
     let refused = Database::open(&Options::at(dir.path())).err().expect("no build reads it");
-    assert!(refused.to_string().contains("this build reads format"), "{refused}");
+    assert!(refused.to_string().contains("have format 255, this build reads format"), "{refused}");
 }
 
 /// Rows of earlier formats are read, and the builds of then refuse the directory from now on.
@@ -143,9 +145,13 @@ async fn a_directory_of_an_earlier_format_is_taken_over() {
         let store = open(&dir);
         store.write([payload(1, 10)].into()).await.expect("it is written");
         store.db.tables().meta.insert([super::tag::FORMAT], [before]).expect("it is written");
+        let task = store_conformance::task(Shard(1), place(1), &store_conformance::key_of("q", "t"));
+        let text = row::encode_fact(&task.fact);
+        store.db.tables().due.insert(keys::fact(&task), text).expect("it is written");
         drop(store);
         for _ in 0..2 {
             let store = open(&dir);
+            assert_eq!(store.facts(Shard(1), place(1)).await.expect("it answers"), vec![task.clone()]);
             assert!(store.payload(Shard(1), place(1)).await.expect("it answers").is_some());
             let format = store.db.tables().meta.get([super::tag::FORMAT]).expect("it answers");
             assert_eq!(format.as_deref(), Some([7].as_slice()));

@@ -223,6 +223,55 @@ async fn frames_lie_apart_from_their_keys_and_what_comes_alone_does_not() {
     assert_eq!(reader(&log, 1).read(50, 1_000, 100_000).await.expect("it answers").len(), 150);
 }
 
+/// What is dropped goes from the files of values, and what stays is found where it was moved to, after a restart too; and in a
+/// directory whose log was laid down without such files.
+#[tokio::test]
+async fn frames_are_found_after_their_files_are_compacted() {
+    for made_before in [false, true] {
+        let dir = directory();
+        if made_before {
+            let made = fjall::Database::builder(dir.path().join("db")).open().expect("it is made");
+            made.keyspace("log", fjall::KeyspaceCreateOptions::default).expect("it is made");
+        }
+        let mut held: [Held; 2] = Default::default();
+        for restart in 0..3 {
+            let db = database(&dir);
+            let log = log(&db).await;
+            let table = &db.tables().log;
+            assert_eq!(table.is_kv_separated(), !made_before);
+            for round in 0..12 {
+                // A third of the files hold what stays, too.
+                let shards = if round % 3 == 0 { 2 } else { 1 };
+                let mut written = Vec::new();
+                for number in 0..200 {
+                    let value = Bytes::from(format!("{restart}-{round}-{number:0>99}"));
+                    held[number % shards].values.push(value.clone());
+                    written.push(((number % shards) as u32, value));
+                }
+                write_together(&db, &log, written).await;
+                let dropped = &mut held[0];
+                dropped.first = dropped.values.len().saturating_sub(250);
+                log.forget_below(Shard(0), dropped.first as u64).await.expect("it answers");
+                table.rotate_memtable_and_wait().expect("it is written");
+            }
+            let (files, mut stale) = (table.tree.blob_file_count(), Vec::new());
+            // Each takes away what those before it have found dead.
+            for _ in 0..4 {
+                table.major_compact().expect("it is compacted");
+                stale.push(table.tree.stale_blob_bytes());
+            }
+            if !made_before {
+                let left = table.tree.blob_file_count();
+                assert!(0 < left && left < files, "{left} of {files} files are left, restart {restart}");
+                assert!(stale.is_sorted_by(|one, next| one >= next) && stale[0] > stale[3], "{stale:?}");
+            }
+            for (shard, held) in (0..).zip(&held) {
+                check(&db, &log, shard, held).await;
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn large_records_are_dropped_a_few_at_a_time() {
     let dir = directory();
