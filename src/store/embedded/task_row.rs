@@ -23,27 +23,31 @@ const HAS_COLLECTION: u8 = 1 << 1;
 /// The data of a task; `None` = it is to be text, and so is what is no task.
 pub(super) fn encode(ready_at: Wall, fact: &Fact) -> Option<Vec<u8>> {
     let Fact::Task { key, due_at, appended, content } = fact else { return None };
-    let (payload, priority, collection) = plain(content)?;
+    let TaskContent { handler, payload, priority, collection, .. } = &**content;
+    let Payload::Inline(bytes) = payload else { return None };
+    if **content != plain(handler.clone(), payload.clone(), *priority, collection.clone()) {
+        return None;
+    }
     let has_due = *due_at != ready_at;
     let flags = u8::from(has_due) * HAS_DUE + u8::from(collection.is_some()) * HAS_COLLECTION;
     let mut fields = Fields::new(VERSION).array([flags]);
     if has_due {
         fields = fields.i64(due_at.0);
     }
-    let names = [key.queue.as_str(), key.id.as_str(), content.handler.as_str()];
-    fields = fields.i64(appended.0).array([priority]);
-    fields = names.iter().fold(fields, |fields, name| fields.bytes(name.as_bytes())).bytes(payload);
+    let names = [key.queue.as_str(), key.id.as_str(), handler.as_str()];
+    fields = fields.i64(appended.0).array([*priority]);
+    fields = names.iter().fold(fields, |fields, name| fields.bytes(name.as_bytes())).bytes(bytes);
     if let Some(collection) = collection {
         fields = fields.bytes(collection.as_bytes());
     }
     Some(fields.done())
 }
 
-/// What is to be said of a task with no more than that.
-fn plain(content: &TaskContent) -> Option<(&[u8], u8, Option<&str>)> {
-    let TaskContent {
-        handler: _,
-        payload: Payload::Inline(payload),
+/// A task of which no more is said than that. What is stored says so: these values stay, whatever becomes the default of an event.
+fn plain(handler: HandlerName, payload: Payload, priority: u8, collection: Option<Arc<str>>) -> TaskContent {
+    TaskContent {
+        handler,
+        payload,
         priority,
         collection,
         timeout_ms: None,
@@ -54,14 +58,10 @@ fn plain(content: &TaskContent) -> Option<(&[u8], u8, Option<&str>)> {
         on_failure: OnFailure::Block,
         on_dead: OnDead::Continue,
         retry: None,
-        labels,
+        labels: BTreeMap::new(),
         created_by: None,
         traceparent: None,
-    } = content
-    else {
-        return None;
-    };
-    labels.is_empty().then_some((payload, *priority, collection.as_deref()))
+    }
 }
 
 /// Whether it is data as [`encode`] makes it, and not text.
@@ -80,23 +80,7 @@ pub(super) fn decode(ready_at: Wall, data: &[u8]) -> Option<Fact> {
     let handler = HandlerName::new(scan.str()?).ok()?;
     let payload = Payload::Inline(Arc::from(scan.bytes()?));
     let collection = if flags & HAS_COLLECTION != 0 { Some(Arc::from(scan.str()?)) } else { None };
-    let content = TaskContent {
-        handler,
-        payload,
-        priority,
-        collection,
-        timeout_ms: None,
-        expires_at: None,
-        misfire: Misfire::Run,
-        misfire_grace_ms: 0,
-        on_conflict: OnConflict::Replace,
-        on_failure: OnFailure::Block,
-        on_dead: OnDead::Continue,
-        retry: None,
-        labels: BTreeMap::new(),
-        created_by: None,
-        traceparent: None,
-    };
+    let content = plain(handler, payload, priority, collection);
     let fact = Fact::Task { key: TaskKey { queue, id }, due_at, appended, content: Arc::new(content) };
     scan.end(fact).filter(|_| flags & !(HAS_DUE | HAS_COLLECTION) == 0)
 }
