@@ -13,7 +13,8 @@ use crate::world::{Addr, Event, Reading, World};
 const COMMIT_MS: u64 = 4;
 
 impl World {
-    pub(crate) fn perform(&mut self, from: Addr, effect: Effect, engine: &Engine) {
+    /// Does what an engine decided at `decided_at`, now or when it was not yet frozen.
+    pub(crate) fn perform(&mut self, from: Addr, effect: Effect, engine: &Engine, decided_at: u64) {
         let word = crate::words::of_effect(&effect);
         self.mix_word(word);
         if self.setup.shows(from.shard) && !matches!(effect, Effect::ReadOwner | Effect::LookAtOwner) {
@@ -96,7 +97,7 @@ impl World {
                 self.judge_slots(from, &order);
                 let ms = self.way();
                 self.handlers.sent(from, order.token.sequence);
-                self.after(ms, Event::Call(from, order, self.now));
+                self.after(ms, Event::Call(from, order, decided_at));
             }
             Effect::BreakOff(seq, outcome) => {
                 self.slot_is_free(from, seq);

@@ -4,7 +4,7 @@
 //! one class shards take turns; collections that wait all the time have their part by weight; and through an open breaker goes one
 //! call at a time. What a limit may have held up is left out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dueline::engine::{Grant, Lane, Limit};
 use dueline::model::{Boot, BreakerPolicy, HandlerName, Shard};
@@ -129,10 +129,10 @@ impl Turns {
                 shown.wrongs.push(format!("it was the turn of shard {first:?} in {lane:?}, not of {left:?}"));
                 break;
             };
-            self.judge_shares(&lane, &mut shown);
             let (shard, lane) = left.swap_remove(next);
             self.take(shard, &lane);
         }
+        self.judge_shares(grants, &mut shown);
         shown
     }
 
@@ -144,7 +144,6 @@ impl Turns {
             first.count -= 1;
         }
         self.wishes.extend(its.into_iter().filter(|wish| wish.count > 0));
-        self.end_shares(&lane.handler);
     }
 
     /// Since when the next of a lane waits, behind what a higher priority is worth.
@@ -186,32 +185,49 @@ impl Turns {
         self.wishes.iter().find(|wish| wish.lane == *lane).map(|wish| wish.shard)
     }
 
-    /// Both the collection and others have waited since they were last compared.
-    fn judge_shares(&mut self, lane: &Lane, shown: &mut Shown) {
+    /// What was granted in one go counts where both the collection and others wait even after it, and another could have had
+    /// each of its slots: then that was so all the while, whatever came first of it.
+    fn judge_shares(&mut self, grants: &[Grant], shown: &mut Shown) {
         let Some(weight) = self.weight.map(i64::from) else { return };
-        let is_other = |wish: &Wish| wish.lane.collection != lane.collection;
-        if !self.wishes.iter().any(|wish| is_other(wish) && self.could_have(&wish.lane, lane)) {
-            self.shares.remove(&lane.handler);
-            return;
-        }
-        let shares = self.shares.entry(lane.handler.clone()).or_default();
-        shares.ahead += if lane.collection.is_some() { 1 } else { -weight };
-        shares.slots += 1;
-        if shares.slots == 12 {
-            shown.events.push("shares of a dozen slots compared");
-        }
-        if shares.ahead.abs() > SHARES_OFF * weight {
-            shown.wrongs.push(format!("collections do not share by weight: {shares:?} of {lane:?}"));
+        let handlers: BTreeSet<&HandlerName> = grants.iter().map(|grant| &grant.lane.handler).collect();
+        for handler in handlers {
+            let of_handler = || grants.iter().filter(|grant| grant.lane.handler == *handler);
+            if !self.both_wait(handler) || !of_handler().all(|grant| self.another_could_have(&grant.lane)) {
+                self.shares.remove(handler);
+                continue;
+            }
+            let shares = self.shares.entry(handler.clone()).or_default();
+            let compared = shares.slots;
+            for Grant { lane, count, .. } in of_handler() {
+                shares.ahead += i64::from(*count) * if lane.collection.is_some() { 1 } else { -weight };
+                shares.slots += u64::from(*count);
+            }
+            if compared < 12 && shares.slots >= 12 {
+                shown.events.push("shares of a dozen slots compared");
+            }
+            if shares.ahead.abs() > SHARES_OFF * weight {
+                shown.wrongs.push(format!("collections do not share by weight: {shares:?} of {handler:?}"));
+            }
         }
     }
 
-    /// Who comes anew begins anew.
-    fn end_shares(&mut self, handler: &HandlerName) {
+    /// Whether one that waits, of the collection if `lane` is of none or the other way round, could have had its slot.
+    fn another_could_have(&self, lane: &Lane) -> bool {
+        let mut others = self.wishes.iter().filter(|wish| wish.lane.collection != lane.collection);
+        others.any(|wish| self.could_have(&wish.lane, lane))
+    }
+
+    fn both_wait(&self, handler: &HandlerName) -> bool {
         let waits = |is_of: bool| {
             let mut of_handler = self.wishes.iter().filter(|wish| wish.lane.handler == *handler);
             of_handler.any(|wish| wish.lane.collection.is_some() == is_of)
         };
-        if !waits(true) || !waits(false) {
+        waits(true) && waits(false)
+    }
+
+    /// Who comes anew begins anew.
+    fn end_shares(&mut self, handler: &HandlerName) {
+        if !self.both_wait(handler) {
             self.shares.remove(handler);
         }
     }

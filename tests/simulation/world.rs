@@ -120,6 +120,8 @@ pub(crate) struct Instance {
     stalled: u64,
     /// Since when it does.
     pub(crate) suspended_at: Option<u64>,
+    /// When engines decided what is not done yet: it follows other facts of the same moment.
+    decided_at: BTreeMap<Shard, u64>,
     /// How often wall time and boot time moved against each other.
     pub(crate) jumps: u64,
     /// And what its engines know of it.
@@ -427,6 +429,13 @@ impl World {
         let is_gathered = self.setup.gathers && dueline::engine::may_gather(&input);
         let before = engine.shard_view(now.boot).phase;
         self.watch_before(to, before, &input);
+        if let Some(decided_at) = self.instances[to.instance].decided_at.remove(&to.shard)
+            && decided_at < self.now
+        {
+            // It was frozen before it did what it had decided, and goes on with that.
+            self.ledger.count("frozen between decision and act");
+            self.perform_all(to, &mut engine, decided_at);
+        }
         self.tell_jumps(to, now, &mut engine);
         engine.handle(now, input);
         self.count_for_limits(to, engine.runs());
@@ -434,12 +443,11 @@ impl World {
         self.watch_after(to, before, after);
         if is_gathered && self.rng.chance(500) {
             // More facts may come in this very moment: what it does follows all of them.
+            self.instances[to.instance].decided_at.insert(to.shard, self.now);
             self.instances[to.instance].engines.insert(to.shard, engine);
             return self.after(0, Event::Deliver(to, Input::Tick));
         }
-        while let Some(effect) = engine.poll_effect() {
-            self.perform(to, effect, &engine);
-        }
+        self.perform_all(to, &mut engine, self.now);
         self.watch(to, &engine);
         if let Some(at) = engine.poll_timeout() {
             let at = self.now + at.ms_since(now.boot);
@@ -450,6 +458,12 @@ impl World {
             }
         }
         self.instances[to.instance].engines.insert(to.shard, engine);
+    }
+
+    fn perform_all(&mut self, to: Addr, engine: &mut Engine, decided_at: u64) {
+        while let Some(effect) = engine.poll_effect() {
+            self.perform(to, effect, engine, decided_at);
+        }
     }
 
     /// As the actor of a shard does: before anything else is handled.
@@ -533,6 +547,7 @@ impl Instance {
             boot: rng.below(1_000_000) + 1,
             stalled: 0,
             suspended_at: None,
+            decided_at: BTreeMap::new(),
             jumps: 0,
             jumps_told: BTreeMap::new(),
         }
