@@ -1,6 +1,7 @@
 //! What the scenarios ask for: schedule events, and the content of a task. A seed decides which queue a task belongs to and what
 //! fills its payload.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -14,6 +15,8 @@ use super::args::{Plan, Scenario};
 pub(super) const NOOP: &str = "noop";
 /// The HTTP handler.
 pub(super) const SINK: &str = "sink";
+/// Room for a record but for its payload: names are short.
+const RECORD_BYTES: usize = 192;
 /// The handler whose attempts stay open.
 pub(super) const HOLD: &str = "hold";
 
@@ -68,7 +71,9 @@ pub(super) fn held(number: u32, due_at_ms: i64) -> Message {
 
 fn record(queue: &str, id: &str, due_at_ms: i64, handler: &str, collection: &str, payload: &str) -> Message {
     let due_at = crate::wire::time::format_time(Wall(due_at_ms));
-    let value = format!(
+    let mut value = String::with_capacity(RECORD_BYTES + payload.len());
+    let _ = write!(
+        value,
         r#"{{"type":"schedule","queue":"{queue}","id":"{id}","due_at":"{due_at}","handler":"{handler}",{collection}"payload":{payload}}}"#
     );
     Message {
@@ -82,7 +87,6 @@ fn record(queue: &str, id: &str, due_at_ms: i64, handler: &str, collection: &str
 
 /// A JSON object of so many bytes, which no compression makes much smaller.
 fn filled(seed: u64, task: u64, bytes: usize) -> String {
-    use std::fmt::Write as _;
     let mut text = format!(r#"{{"task":{task},"fill":""#);
     let mut drawn = mixed(seed, !task);
     while text.len() + 2 < bytes {

@@ -77,8 +77,12 @@ impl Engine {
         if task.status == Status::Pending {
             task.status = Status::Queued;
         }
-        let (name, due_at) = (task.key.queue.clone(), task.due_at);
-        let queue = self.queues.by_name.entry(name.clone()).or_default();
+        let due_at = task.due_at;
+        let entry = self.queues.by_name.entry(task.key.queue.clone());
+        // It shares the name of its queue from now on: who looks the queue up sees that it is the same without reading it.
+        let name = entry.key().clone();
+        task.key.queue.clone_from(&name);
+        let queue = entry.or_default();
         queue.insert(due_at, place);
         if held {
             queue.busy.insert(place);

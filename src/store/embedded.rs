@@ -11,6 +11,7 @@ mod db;
 mod event_row;
 mod events;
 mod firsts;
+mod gather;
 mod keys;
 mod late;
 mod lock;

@@ -2,7 +2,8 @@
 //!
 //! It takes every change waiting, stages them in order in one batch, makes the batch durable with one fsync, and then
 //! answers them all. Changes that compare (owner rows, offsets) compare against what is staged, so that they are
-//! linearizable without a lock. While an fsync runs the next batch gathers; an idle writer adds no delay.
+//! linearizable without a lock. While an fsync runs the next batch gathers; how long it gathers on after that, and that an idle
+//! writer adds no delay, is [`super::gather`].
 //!
 //! The batch is written with `PersistMode::SyncData`: fjall then writes its journal, calls `fdatasync` on it, and
 //! only after that applies the rows to memory, so that a reader never sees what a crash could take back. Before that it reads the
@@ -21,13 +22,9 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use super::db::{Failure, Table, Tables};
 use super::events::{Map, Touched};
 use super::firsts::Firsts;
+use super::gather::{Gathered, Gatherer};
 use super::meta::Staged;
 use super::upkeep::{Lately, QUIET};
-
-/// Most changes of one batch.
-const BATCH_CHANGES_MAX: usize = 4_096;
-/// A batch takes no further change from this size on, in bytes.
-const BATCH_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// A change to the tables.
 pub(super) trait Change: Send {
@@ -203,6 +200,7 @@ pub(super) struct Writer {
 impl Writer {
     /// Runs until every sender is gone and all they sent is answered.
     pub(super) fn run(mut self, queue: &Receiver<Job>) {
+        let mut gatherer = Gatherer::default();
         loop {
             let first = match queue.recv_timeout(QUIET) {
                 Ok(first) => first,
@@ -214,13 +212,7 @@ impl Writer {
                 Err(RecvTimeoutError::Disconnected) => return self.finish(),
             };
             self.busy.begin();
-            let mut bytes = first.bytes;
-            let mut jobs = vec![first];
-            while jobs.len() < BATCH_CHANGES_MAX && bytes < BATCH_BYTES_MAX {
-                let Ok(job) = queue.try_recv() else { break };
-                bytes += job.bytes;
-                jobs.push(job);
-            }
+            let Gathered { mut jobs, bytes } = gatherer.gather(first, queue, std::thread::sleep);
             let outcome = self.write(&mut jobs);
             for job in jobs {
                 job.change.settle(outcome.clone());
