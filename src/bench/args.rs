@@ -5,7 +5,7 @@ mod scenario;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::config::Config;
+use crate::config::{Config, EMBEDDED_SHARDS};
 use crate::model::limits::PAYLOAD_BYTES_MAX;
 
 use scenario::Axis;
@@ -26,9 +26,9 @@ pub struct Args {
     /// Queues they belong to: 10,000 unless said. In `queues` several, a run each: 10,10000,1000000 unless said.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     queues: Vec<u64>,
-    /// Shards.
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
-    shards: u32,
+    /// Shards: on servers 64 unless said; embedded 8, as every folder has.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    shards: Option<u32>,
     /// Calls of a handler that may run at once. A slot is held from before the start is stored until the call has
     /// ended, so that with few the run measures how fast the store answers.
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -138,6 +138,8 @@ pub(super) struct Plan {
 
 /// Bytes of all payloads of a `payload` run together, at most.
 const PAYLOADS_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// Shards of an installation on servers, unless said.
+const SHARDS_SERVERS: u32 = 64;
 /// A warm-up beside a ceiling, unless said.
 const WARM_SERVERS: Duration = Duration::from_secs(25);
 const WARM_EMBEDDED: Duration = Duration::from_secs(2);
@@ -196,7 +198,7 @@ impl Args {
                     .to_owned(),
             );
         }
-        if scenario == Scenario::Forward && self.shards < 2 {
+        if scenario == Scenario::Forward && self.shards == Some(1) {
             return Err("forward needs --shards 2 or more: with one shard every record is at home".to_owned());
         }
         let first = |axis: Axis| values[axis as usize][0];
@@ -249,7 +251,7 @@ impl Args {
             place: self.place.clone(),
             tasks,
             queues,
-            shards: self.shards,
+            shards: self.shards.unwrap_or(if is_servers { SHARDS_SERVERS } else { EMBEDDED_SHARDS }),
             concurrency: self.concurrency,
             rate,
             seconds: self.seconds,

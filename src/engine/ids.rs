@@ -10,8 +10,8 @@
 //! no event.
 //!
 //! Two ids may have one fingerprint: then one is looked up for nothing. A shard with more than there is memory for looks every id
-//! up and goes on listing them, for an owner with more room. One with more than [`limits::IDS_OF_SHARD`], or whose rows the store
-//! refuses, gives that up for good.
+//! up and goes on listing them, for an owner with more room. One with more than [`limits::IDS_OF_SHARD`] and more than it keeps, or whose
+//! rows the store refuses, gives that up for good.
 
 mod known;
 
@@ -302,7 +302,7 @@ impl Engine {
 
     /// More than there is memory for are not kept.
     pub(super) fn bound_ids(&mut self) {
-        let is_too_large = self.ids.count > limits::IDS_OF_SHARD;
+        let is_too_large = self.ids.count > limits::IDS_OF_SHARD.max(self.budget.ids);
         let grows_large = self.ids.count > self.budget.ids && !self.ids.is_large;
         if is_too_large || grows_large {
             self.observe(Observation::IdsNotKept(self.ids.count));

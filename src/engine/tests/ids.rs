@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::rig::{Rig, content};
 use crate::engine::{Failure, Input};
-use crate::model::{Decision, Epoch, TaskId, TaskKey, Version, limits};
+use crate::model::{Decision, Epoch, IdsRow, Shard, TaskId, TaskKey, Version, limits};
 
 /// How many are looked up when tasks of these ids are asked for, one after the other.
 fn looked_up(rig: &mut Rig, ids: &[&str]) -> usize {
@@ -124,6 +124,27 @@ fn more_than_fit_are_looked_up_and_listed_for_an_owner_with_more_room() {
     rig.take_over(4);
     assert_eq!(looked_up(&mut rig, &["h", "i"]), 0);
     assert_eq!(looked_up(&mut rig, &["a", "d", "e", "g"]), 4);
+}
+
+#[test]
+fn a_shard_with_very_many_lists_on_while_it_keeps_them() {
+    let chunks = 1 + limits::IDS_OF_SHARD as u64 / limits::IDS_OF_CHUNK;
+    for (ids_max, keeps) in [(limits::IDS_IN_MEMORY, true), (limits::IDS_OF_SHARD, false)] {
+        let mut rig = Rig::running();
+        looked_up(&mut rig, &["a"]);
+        rig.run(1_000);
+        let (shard, epoch) = (Shard(0), Epoch(1));
+        rig.ids.extend((1..=chunks).map(|chunk| {
+            let prints = (1..=limits::IDS_OF_CHUNK as u32).collect();
+            ((chunk, epoch), IdsRow { shard, chunk, epoch, prints })
+        }));
+        rig.ids_max = ids_max;
+        rig.take_over(2);
+        assert_eq!(looked_up(&mut rig, &["b", "c"]), if keeps { 0 } else { 2 });
+        rig.run(1_000);
+        let progress = rig.progress.clone().expect("one is there");
+        assert_eq!(progress.ids_from.is_some(), keeps);
+    }
 }
 
 #[test]
