@@ -15,10 +15,10 @@ use super::args::{Plan, Scenario};
 pub(super) const NOOP: &str = "noop";
 /// The HTTP handler.
 pub(super) const SINK: &str = "sink";
-/// Room for a record but for its payload: names are short.
-const RECORD_BYTES: usize = 192;
 /// The handler whose attempts stay open.
 pub(super) const HOLD: &str = "hold";
+/// Room for a record but for its payload: names are short.
+const RECORD_BYTES: usize = 192;
 
 impl Plan {
     /// The queue of a task.

@@ -14,7 +14,7 @@ use super::writer::Job;
 const CHANGES_MAX: usize = 4_096;
 /// A batch takes no further change from this size on, in bytes.
 const BYTES_MAX: usize = 8 * 1024 * 1024;
-/// A batch of this size is large, in bytes: some forty tasks. At 5,000 tasks a second none is.
+/// A batch of this size is large, in bytes: some forty tasks, which 5,000 a second are in 8 ms.
 const LARGE_BYTES: usize = 32 * 1024;
 /// Time between two looks.
 const LOOK: Duration = Duration::from_micros(250);
