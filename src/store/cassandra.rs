@@ -134,7 +134,7 @@ impl Cassandra {
             writes,
             lookups,
             places,
-            packer: Packer::of_tasks_too(),
+            packer: Packer::of_lines(),
             packs_refused: AtomicBool::new(false),
             requests: Semaphore::new(REQUESTS_IN_FLIGHT_MAX),
             asked: AtomicU64::new(0),

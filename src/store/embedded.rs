@@ -16,8 +16,10 @@ mod keys;
 mod late;
 mod lock;
 mod meta;
+mod pack_rows;
 mod read;
 mod retention;
+mod slice;
 mod task_row;
 mod upkeep;
 mod writer;
@@ -27,6 +29,7 @@ mod tests;
 
 use std::sync::Arc;
 
+use self::retention::Part;
 use super::pack::{self, Packer};
 use super::{Answer, Bump, Cluster, Error, Instance, Lookup, Packs, Slice, Store, Stretch};
 use crate::model::{
@@ -61,7 +64,7 @@ pub struct EmbeddedStore {
 impl EmbeddedStore {
     /// The store of an open database.
     pub fn new(db: &Database) -> EmbeddedStore {
-        EmbeddedStore { db: db.clone(), packer: Some(Arc::default()) }
+        EmbeddedStore { db: db.clone(), packer: Some(Arc::new(Packer::new(pack_rows::put))) }
     }
 
     /// The same, which packs no rows: for who is compared with it.
@@ -122,10 +125,7 @@ fn encode(row: &Row) -> Encoded {
             let encoded = Encoded::new(Table::TaskEvent, keys::task(&row.key), data);
             Encoded { is_first: row.is_first, ..encoded }
         }
-        Row::Fact(row) => {
-            let data = task_row::encode(row.place.ready_at, &row.fact);
-            Encoded::new(Table::Due, keys::fact(row), data.unwrap_or_else(|| row::encode_fact(&row.fact)))
-        }
+        Row::Fact(row) => Encoded::new(Table::Due, keys::fact(row), fact_data(row)),
         Row::Pointer(row) => Encoded::new(
             Table::Late,
             keys::pointer(row.shard, &row.queue, row.pointer.standing()),
@@ -143,12 +143,18 @@ fn encode(row: &Row) -> Encoded {
     }
 }
 
+/// The data of a row of `due`, alone or in a pack.
+fn fact_data(row: &FactRow) -> Vec<u8> {
+    let data = task_row::encode(row.place.ready_at, &row.fact);
+    data.unwrap_or_else(|| row::encode_fact(&row.fact))
+}
+
 fn encode_all(rows: &[Row], packer: Option<&Packer>) -> Result<(Vec<Encoded>, usize), Error> {
     let mut bytes = 0;
     let mut encoded = Vec::with_capacity(rows.len());
     let packed = packer.map(|packer| packer.pack(rows, |_| ())).unwrap_or_default();
     for pack in packed.packs {
-        let row = Encoded::new(Table::DuePack, keys::pack(&pack), pack.data.into_bytes());
+        let row = Encoded::new(Table::DuePack, keys::pack(&pack), pack.data);
         bytes += row.key.len() + row.data.len();
         encoded.push(row);
     }
@@ -208,15 +214,15 @@ impl Store for EmbeddedStore {
     }
 
     fn slice(&self, shard: Shard, from: Place, to: Place, rows_max: usize) -> Answer<Slice> {
-        self.read(move |tables| read::slice(tables, shard, from, to, rows_max))
+        self.read(move |tables| slice::slice(tables, shard, from, to, rows_max))
     }
 
     fn slice_back(&self, shard: Shard, from: Place, to: Place, rows_max: usize) -> Answer<Slice> {
-        self.read(move |tables| read::slice_back(tables, shard, from, to, rows_max))
+        self.read(move |tables| slice::slice_back(tables, shard, from, to, rows_max))
     }
 
     fn facts(&self, shard: Shard, place: Place) -> Answer<Vec<FactRow>> {
-        self.read_here(move |tables| read::facts(tables, shard, place))
+        self.read_here(move |tables| slice::facts(tables, shard, place))
     }
 
     fn payload(&self, shard: Shard, place: Place) -> Answer<Option<Arc<[u8]>>> {
@@ -316,15 +322,21 @@ impl Store for EmbeddedStore {
             for some in payloads.chunks(retention::KEYS_AT_ONCE) {
                 this.take_away(Table::Payload, some.to_vec()).await?;
             }
-            // The packs last: tasks without their ends would look as if they still waited. Of a drop that is broken off right then
-            // packs stay that nobody reads.
-            for table in [Table::Due, Table::DuePack] {
-                loop {
-                    let found = this.read(move |tables| retention::due_keys(tables, table, stretch)).await?;
-                    if found.is_empty() {
-                        break;
+            // Tasks first: those without their ends would look as if they still waited.
+            for part in [Part::Tasks, Part::Rest] {
+                for table in [Table::Due, Table::DuePack] {
+                    let mut last = None;
+                    loop {
+                        let read = move |tables: &Tables| {
+                            retention::due_keys(tables, table, stretch, part, last.as_ref())
+                        };
+                        let found = this.read(read).await?;
+                        last = found.last().cloned();
+                        if last.is_none() {
+                            break;
+                        }
+                        this.take_away(table, found).await?;
                     }
-                    this.take_away(table, found).await?;
                 }
             }
             Ok(())

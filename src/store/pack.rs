@@ -1,8 +1,8 @@
 //! Tasks, starts and ends of many tasks in one row.
 //!
 //! Of a task's four rows three are the task itself, its start and its end, and they are written together with those of other tasks.
-//! A row costs a store far more than its bytes, so those that go together are one row, a pack, with a line for each; tasks only
-//! where the store says so:
+//! A row costs a store far more than its bytes, so those that go together are one row, a pack; on servers with a line for each
+//! (embedded they are laid down in binary):
 //!
 //! ```text
 //! ready_at version kind epoch seq data
@@ -17,12 +17,13 @@
 //! ```
 //!
 //! What has too few others with it stays a row of its own, and so does all that is rare or large, and one task of each cell that a
-//! call packs tasks of: where there are packs, there is a row. A pack is named by a digest of what is in it: like every row it is
+//! call packs tasks of: where there are packs, there is a row. Tasks are packed apart from starts and ends, so that they can be
+//! taken away before those. A pack is named by a digest of what is in it: like every row it is
 //! written once, and the same again is the same row. A row may be on record alone and in packs, or in several: it is the same row
 //! everywhere, and is read once.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::io::Write as _;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -107,10 +108,10 @@ pub(super) struct Pack<P> {
     pub(super) cell: Cell,
     /// The index in the call of one of them.
     pub(super) first: usize,
-    /// Of the lines.
+    /// Of the data.
     pub(super) digest: i64,
-    /// The lines.
-    pub(super) data: String,
+    /// The rows, one after the other.
+    pub(super) data: Vec<u8>,
 }
 
 /// What became of the rows of a call.
@@ -149,11 +150,12 @@ impl Indexes {
     }
 }
 
+/// Adds a row to those of a pack.
+pub(super) type Put = fn(&mut Vec<u8>, &FactRow);
+
 /// Packs rows.
-#[derive(Default)]
 pub(super) struct Packer {
-    /// Tasks too.
-    packs_tasks: bool,
+    put: Put,
     packs: AtomicU64,
     rows: AtomicU64,
     /// Rows packed in cells of seconds, so far.
@@ -164,12 +166,20 @@ struct Candidate<'a, P> {
     partition: P,
     index: usize,
     row: &'a FactRow,
+    /// And no start or end.
+    is_task: bool,
 }
 
 impl Packer {
-    /// One that packs tasks as well as starts and ends.
-    pub(super) fn of_tasks_too() -> Packer {
-        Packer { packs_tasks: true, ..Packer::default() }
+    /// One that lays rows down like this.
+    pub(super) fn new(put: Put) -> Packer {
+        let (packs, rows) = (AtomicU64::new(0), AtomicU64::new(0));
+        Packer { put, packs, rows, of_seconds: Mutex::default() }
+    }
+
+    /// One that lays rows down as lines of text, which [`open`] reads.
+    pub(super) fn of_lines() -> Packer {
+        Packer::new(put_line)
     }
 
     /// Packs what can be packed of the rows of a call; of each pack all rows are of one partition.
@@ -180,8 +190,9 @@ impl Packer {
     ) -> Packed<P> {
         let mut packed = Packed::default();
         let candidates = rows.iter().enumerate().filter_map(|(index, row)| match row {
-            Row::Fact(row) if self.is_packed(&row.fact) => {
-                Some(Candidate { partition: partition_of(row), index, row })
+            Row::Fact(row) if is_packed(&row.fact) => {
+                let is_task = matches!(row.fact, Fact::Task { .. });
+                Some(Candidate { partition: partition_of(row), index, row, is_task })
             }
             _ => None,
         });
@@ -189,9 +200,11 @@ impl Packer {
         if candidates.len() < ROWS_MIN {
             return packed;
         }
-        let order = |one: &Candidate<'_, P>| (one.partition, one.row.shard, one.row.place);
+        let order = |one: &Candidate<'_, P>| (one.partition, one.row.shard, one.is_task, one.row.place);
         candidates.sort_by_key(order);
-        let second = |one: &Candidate<'_, P>| (one.partition, one.row.shard, Cell::of_second(one.row.place));
+        let second = |one: &Candidate<'_, P>| {
+            (one.partition, one.row.shard, one.is_task, Cell::of_second(one.row.place))
+        };
         for of_second in candidates.chunk_by(|one, next| second(one) == second(next)) {
             let instant = |one: &Candidate<'_, P>| Cell::of_instant(one.row.place);
             let (mut rest, cell) = (Vec::new(), Cell::of_second(of_second[0].row.place));
@@ -199,11 +212,11 @@ impl Packer {
                 if of_instant.len() < ROWS_MIN {
                     rest.extend(of_instant);
                 } else {
-                    packed.take(instant(&of_instant[0]), of_instant.iter().collect());
+                    packed.take(instant(&of_instant[0]), of_instant.iter().collect(), self.put);
                 }
             }
             if rest.len() >= ROWS_MIN && self.has_room(rest[0].row.shard, cell.ready_at, rest.len()) {
-                packed.take(cell, rest);
+                packed.take(cell, rest, self.put);
             }
         }
         self.packs.fetch_add(packed.packs.len() as u64, Ordering::Relaxed);
@@ -215,29 +228,6 @@ impl Packer {
     pub(super) fn made(&self) -> Packs {
         let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
         Packs { packs: count(&self.packs), rows: count(&self.rows), ..Packs::default() }
-    }
-
-    /// Only what there is of every task, as long as it is small, and of each so much.
-    fn is_packed(&self, fact: &Fact) -> bool {
-        match fact {
-            Fact::Started(started) => started.attempt <= ATTEMPTS_MAX,
-            Fact::Ended(ended) => {
-                let result = ended.result.as_ref().map_or(0, |bytes| bytes.len());
-                let error = ended.error.as_ref().map_or(0, |text| text.len());
-                result.max(error) <= TEXT_BYTES_MAX
-                    && is_counted(ended.outcome)
-                    && ended.failures <= ATTEMPTS_MAX
-            }
-            Fact::Task { content, .. } if self.packs_tasks => match &content.payload {
-                Payload::Inline(payload) => {
-                    let labels = content.labels.iter().map(|(name, value)| name.len() + value.len());
-                    // A payload lies in its line as it was sent, with line feeds between its parts.
-                    payload.len() + labels.sum::<usize>() <= CONTENT_BYTES_MAX && !payload.contains(&b'\n')
-                }
-                Payload::Stored(_) => false,
-            },
-            Fact::Task { .. } | Fact::Superseded { .. } | Fact::Closed { .. } => false,
-        }
     }
 
     fn has_room(&self, shard: Shard, second: Wall, more: usize) -> bool {
@@ -256,14 +246,13 @@ impl Packer {
 
 impl<P: Copy> Packed<P> {
     /// All but the first task, so that a partition with packs has a row.
-    fn take(&mut self, cell: Cell, mut rows: Vec<&Candidate<'_, P>>) {
-        if let Some(stays) = rows.iter().position(|one| matches!(one.row.fact, Fact::Task { .. })) {
-            rows.remove(stays);
-        }
-        let (mut data, mut first) = (String::new(), 0);
-        for (at, Candidate { partition, index, row }) in rows.iter().enumerate() {
+    fn take(&mut self, cell: Cell, rows: Vec<&Candidate<'_, P>>, put: Put) {
+        let stays = usize::from(rows.first().is_some_and(|first| first.is_task));
+        let rows = &rows[stays..];
+        let (mut data, mut first) = (Vec::new(), 0);
+        for (at, Candidate { partition, index, row, .. }) in rows.iter().enumerate() {
             self.taken.add(*index);
-            put_line(&mut data, row);
+            put(&mut data, row);
             if data.len() >= BYTES_MAX || at + 1 == rows.len() {
                 let data = std::mem::take(&mut data);
                 let (partition, shard, digest) = (*partition, row.shard, digest(&data));
@@ -274,8 +263,29 @@ impl<P: Copy> Packed<P> {
     }
 }
 
-fn digest(data: &str) -> i64 {
-    Sha256::digest(data.as_bytes()).first_chunk().map_or(0, |bytes| i64::from_be_bytes(*bytes))
+fn digest(data: &[u8]) -> i64 {
+    Sha256::digest(data).first_chunk().map_or(0, |bytes| i64::from_be_bytes(*bytes))
+}
+
+/// Only what there is of every task, as long as it is small, and of each so much.
+fn is_packed(fact: &Fact) -> bool {
+    match fact {
+        Fact::Started(started) => started.attempt <= ATTEMPTS_MAX,
+        Fact::Ended(ended) => {
+            let result = ended.result.as_ref().map_or(0, |bytes| bytes.len());
+            let error = ended.error.as_ref().map_or(0, |text| text.len());
+            result.max(error) <= TEXT_BYTES_MAX && is_counted(ended.outcome) && ended.failures <= ATTEMPTS_MAX
+        }
+        Fact::Task { content, .. } => match &content.payload {
+            Payload::Inline(payload) => {
+                let labels = content.labels.iter().map(|(name, value)| name.len() + value.len());
+                // A payload lies in its line as it was sent, with line feeds between its parts.
+                payload.len() + labels.sum::<usize>() <= CONTENT_BYTES_MAX && !payload.contains(&b'\n')
+            }
+            Payload::Stored(_) => false,
+        },
+        Fact::Superseded { .. } | Fact::Closed { .. } => false,
+    }
 }
 
 /// Whether ends like this come as often as `failures` says and once more. Others may come without end.
@@ -287,17 +297,17 @@ fn is_counted(outcome: Outcome) -> bool {
     }
 }
 
-fn put_line(lines: &mut String, row: &FactRow) {
+fn put_line(lines: &mut Vec<u8>, row: &FactRow) {
     let (kind, epoch, seq) = codec::fact_columns(&row.fact);
     let Place { ready_at, version } = row.place;
-    // Writing to a text does not fail.
+    // Writing to memory does not fail.
     let _ = write!(lines, "{} {} {kind} {epoch} {seq} ", ready_at.0, version.0);
-    // JSON of ours: UTF-8, and a line feed within a text is escaped.
-    lines.push_str(&String::from_utf8_lossy(&codec::encode_fact(&row.fact)));
-    lines.push('\n');
+    // JSON of ours: a line feed within a text is escaped.
+    lines.extend_from_slice(&codec::encode_fact(&row.fact));
+    lines.push(b'\n');
 }
 
-/// Takes those rows out of a pack whose places are wanted.
+/// Takes those rows out of a pack of lines whose places are wanted.
 ///
 /// # Errors
 /// A line is not as this build writes it.

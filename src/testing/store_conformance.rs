@@ -201,7 +201,7 @@ pub(crate) fn task(shard: Shard, place: Place, key: &TaskKey) -> FactRow {
     FactRow { shard, place, fact }
 }
 
-fn started(shard: Shard, place: Place, epoch: u64, seq: u64) -> FactRow {
+pub(crate) fn started(shard: Shard, place: Place, epoch: u64, seq: u64) -> FactRow {
     let fact = Fact::Started(Started {
         generation: Generation(0),
         epoch: Epoch(epoch),

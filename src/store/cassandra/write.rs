@@ -239,6 +239,7 @@ fn plan<'a>(layout: Layout, rows: &'a [Row], packer: Option<&Packer>) -> Result<
     let packed = packed.unwrap_or_default();
     for Pack { partition: (bucket, sub), shard, cell, first, digest, data } in packed.packs {
         let shard = shard_column(shard);
+        let data = text(data)?;
         let columns = (shard, bucket, sub, cell.ready_at.0, cell.versions, digest, data);
         partitions.entry((shard, bucket, sub)).or_default().push((first, DueRow::Pack(columns)));
     }

@@ -46,7 +46,7 @@ const READ_BY_KEY: [&str; 5] = ["task_event", "event_pack", "event_at", "payload
 /// The table whose values lie in files of their own if they are larger than a KiB, as frames under load are: compaction writes
 /// their keys anew, and of them what is left in old files that are a quarter dead. fjall syncs the names of such files when it opens
 /// them, and leaves it to the file system that a new file's fsync syncs its name too (ext4 and XFS do).
-const VALUES_APART: &str = "log";
+const VALUES_APART: [&str; 2] = ["log", "due_pack"];
 /// Threads that flush and compact. Of several, fjall keeps one free for flushes, which spins while others compact.
 const WORKER_THREADS: usize = 1;
 /// Free disk space below which writes are refused, in bytes (default): room to flush what is in memory, and to start.
@@ -245,7 +245,7 @@ impl Tables {
                     .max_memtable_size(MEMTABLE_BYTES_FJALL)
                     .compaction_strategy(Arc::new(compaction()));
                 let apart = || KvSeparationOptions::default().file_target_size(TABLE_BYTES);
-                let options = options.with_kv_separation((name == VALUES_APART).then(apart));
+                let options = options.with_kv_separation(VALUES_APART.contains(&name).then(apart));
                 if READ_BY_KEY.contains(&name) {
                     // Else each look-up of a new id reads all of a file's filter, 80 KB, that the block cache does not keep. Those of
                     // files that were just flushed stay in memory.

@@ -17,6 +17,7 @@
 //! ```
 //! Signed times have their sign bit turned, so that negative ones order before the rest.
 
+use super::db::Failure;
 use super::task_row;
 use crate::model::{
     DeadLetterRow, Died, Epoch, EventRow, Fact, FactRow, LateQueueRow, Place, QueueName, Segment, Shard,
@@ -93,6 +94,11 @@ pub(super) fn place_of(key: &[u8]) -> Option<Place> {
     Some(Place { ready_at: time(*ready_at), version: Version(u64::from_be_bytes(*version)) })
 }
 
+/// Whether a key of `due` is that of a task, and of no fact about one.
+pub(super) fn is_of_task(key: &[u8]) -> bool {
+    key.get(PLACE_KEY_BYTES) == Some(&0)
+}
+
 /// A row of `due` from its key and data.
 pub(super) fn fact_from(shard: Shard, key: &[u8], data: &[u8]) -> Result<FactRow, row::Error> {
     let broken =
@@ -126,6 +132,12 @@ pub(super) fn cell(shard: Shard, cell: Cell) -> [u8; PLACE_KEY_BYTES] {
     let mut key = place(shard, Place { ready_at: cell.ready_at, version: Version(0) });
     key[12..].copy_from_slice(&ordered(Wall(cell.versions)));
     key
+}
+
+/// The cell a key of `due_pack` begins with.
+pub(super) fn cell_of(key: &[u8]) -> Result<Cell, Failure> {
+    let place = place_of(key).ok_or_else(|| Failure::Corrupt("key of due_pack".to_owned()))?;
+    Ok(Cell { ready_at: place.ready_at, versions: time(place.version.0.to_be_bytes()).0 })
 }
 
 /// What the keys of all events of a task begin with, and the key of the row with the first.

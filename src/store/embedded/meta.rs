@@ -17,10 +17,10 @@ use crate::wire::row;
 
 const VERSION: u8 = 1;
 /// What the rows of all tables look like; written when a directory is made, compared when one is opened.
-const FORMAT: u8 = 7;
+const FORMAT: u8 = 8;
 /// Those of before, 2 without packs, 3 with a row of its own for each first event, 4 with one for each record of the log, 5 without
-/// packs of events, 6 with tasks as text: read as they are, and from then on of this build's format.
-const FORMATS_BEFORE: [u8; 5] = [2, 3, 4, 5, 6];
+/// packs of events, 6 with tasks as text, 7 with each task as a row: read as they are, and from then on of this build's format.
+const FORMATS_BEFORE: [u8; 6] = [2, 3, 4, 5, 6, 7];
 
 /// The rows that are compared before they change.
 #[derive(Default)]

@@ -9,11 +9,10 @@ use super::db::{Failure, Tables};
 use super::keys::{self, tag};
 use super::meta;
 use crate::model::{
-    BatchProgress, DeadLetterRow, Died, Epoch, FactRow, IdsRow, Operation, OwnerRow, Place, Progress, Shard,
-    Version, Wall,
+    BatchProgress, DeadLetterRow, Died, Epoch, IdsRow, Operation, OwnerRow, Place, Progress, Shard, Version,
+    Wall,
 };
-use crate::store::pack::{self, Cell};
-use crate::store::{Instance, Slice};
+use crate::store::Instance;
 use crate::wire::row;
 
 /// Reads a range in order until `each` breaks.
@@ -49,109 +48,6 @@ pub(super) fn after(prefix: &[u8]) -> Vec<u8> {
 
 pub(super) fn unreadable(error: &row::Error) -> Failure {
     Failure::Corrupt(error.to_string())
-}
-
-/// Whole places from `from` to before `to`, until `rows_max` rows are reached, and what is packed of them.
-pub(super) fn slice(
-    tables: &Tables,
-    shard: Shard,
-    from: Place,
-    to: Place,
-    rows_max: usize,
-) -> Result<Slice, Failure> {
-    let mut slice = Slice::default();
-    let (first, last) = (keys::place(shard, from), keys::place(shard, to));
-    scan(&tables.due, &first, &last, |key, data| {
-        let place = keys::place_of(key).ok_or_else(|| Failure::Corrupt("key of due".to_owned()))?;
-        let begins = slice.rows.last().is_some_and(|last: &FactRow| last.place != place);
-        if begins && slice.rows.len() >= rows_max {
-            slice.next = Some(place);
-            return Ok(ControlFlow::Break(()));
-        }
-        slice.rows.push(keys::fact_from(shard, key, data).map_err(|e| unreadable(&e))?);
-        Ok(ControlFlow::Continue(()))
-    })?;
-    add_packed(tables, shard, &mut slice.rows)?;
-    Ok(slice)
-}
-
-/// Whole places from before `to` back to `from`, the newest first, until `rows_max` rows are reached, and what is packed of them.
-pub(super) fn slice_back(
-    tables: &Tables,
-    shard: Shard,
-    from: Place,
-    to: Place,
-    rows_max: usize,
-) -> Result<Slice, Failure> {
-    let mut slice = Slice::default();
-    if from >= to {
-        return Ok(slice);
-    }
-    for guard in tables.due.range(keys::place(shard, from)..keys::place(shard, to)).rev() {
-        let (key, data) = guard.into_inner().map_err(|e| Failure::of_read(&e))?;
-        let row = keys::fact_from(shard, &key, &data).map_err(|e| unreadable(&e))?;
-        let last = slice.rows.last().map(|last| last.place).filter(|last| *last != row.place);
-        if last.is_some() && slice.rows.len() >= rows_max {
-            slice.next = last;
-            break;
-        }
-        slice.rows.push(row);
-    }
-    slice.rows.reverse();
-    add_packed(tables, shard, &mut slice.rows)?;
-    // The places turn round, the rows of one keep their order.
-    slice.rows.reverse();
-    slice.rows.chunk_by_mut(|one, next| one.place == next.place).for_each(<[FactRow]>::reverse);
-    Ok(slice)
-}
-
-/// Puts what is packed of places among their rows: the rows of a range, the oldest first. There is none of places without rows.
-fn add_packed(tables: &Tables, shard: Shard, rows: &mut Vec<FactRow>) -> Result<(), Failure> {
-    let (Some(first), Some(last)) = (rows.first().map(|row| row.place), rows.last().map(|row| row.place))
-    else {
-        return Ok(());
-    };
-    let mut packed = Vec::new();
-    let cell = |cell| keys::cell(shard, cell);
-    let second = cell(Cell::of_second(first));
-    let (from, to) = (cell(Cell::of_instant(first)), cell(Cell::of_instant(last)));
-    for (from, to) in [(&second, after(&second)), (&from, after(&to))] {
-        scan(&tables.due_pack, from, &to, |_, data| {
-            open(shard, data, |place| first <= place && place <= last, &mut packed)
-        })?;
-    }
-    pack::merge(rows, packed);
-    Ok(())
-}
-
-/// All rows of one place.
-pub(super) fn facts(tables: &Tables, shard: Shard, place: Place) -> Result<Vec<FactRow>, Failure> {
-    let mut rows = Vec::new();
-    let prefix = keys::place(shard, place);
-    scan(&tables.due, &prefix, &after(&prefix), |key, data| {
-        rows.push(keys::fact_from(shard, key, data).map_err(|e| unreadable(&e))?);
-        Ok(ControlFlow::Continue(()))
-    })?;
-    let mut packed = Vec::new();
-    for cell in Cell::of(place) {
-        let prefix = keys::cell(shard, cell);
-        scan(&tables.due_pack, &prefix, &after(&prefix), |_, data| {
-            open(shard, data, |at| at == place, &mut packed)
-        })?;
-    }
-    pack::merge(&mut rows, packed);
-    Ok(rows)
-}
-
-fn open(
-    shard: Shard,
-    data: &[u8],
-    wanted: impl Fn(Place) -> bool,
-    found: &mut Vec<FactRow>,
-) -> Result<ControlFlow<()>, Failure> {
-    let data = std::str::from_utf8(data).map_err(|_| Failure::Corrupt("a pack is no text".to_owned()))?;
-    pack::open(shard, data, wanted, found).map_err(|error| unreadable(&error))?;
-    Ok(ControlFlow::Continue(()))
 }
 
 /// Reads one row.

@@ -7,6 +7,7 @@ use fjall::Slice as Bytes;
 use super::db::{Failure, Table, Tables};
 use super::keys::{self, tag};
 use super::meta;
+use super::pack_rows;
 use super::read::{after, scan};
 use crate::model::{Died, Place, Shard, Version, Wall};
 use crate::store::Stretch;
@@ -14,7 +15,7 @@ use crate::store::Stretch;
 /// Keys taken away in one change.
 pub(super) const KEYS_AT_ONCE: usize = 2_000;
 
-/// The buckets of `due` with rows that end at `before` or earlier, oldest first.
+/// The buckets of `due` with rows, or packs, that end at `before` or earlier, oldest first.
 pub(super) fn stretches(tables: &Tables, before: Wall) -> Result<Vec<Stretch>, Failure> {
     let cluster = tables.meta.get([tag::CLUSTER]).map_err(|error| Failure::of_read(&error))?;
     let Some(cluster) = cluster.map(|data| meta::decode_cluster(&data)).transpose()? else {
@@ -39,31 +40,61 @@ pub(super) fn stretches(tables: &Tables, before: Wall) -> Result<Vec<Stretch>, F
 
 fn first_from(tables: &Tables, at: &[u8]) -> Result<Option<(Shard, Place)>, Failure> {
     let mut first = None;
-    scan(&tables.due, at, &[u8::MAX; keys::FACT_KEY_BYTES], |key, _| {
-        let broken = || Failure::Corrupt("key of due".to_owned());
-        let shard = key.first_chunk::<4>().ok_or_else(broken)?;
-        first = Some((Shard(u32::from_be_bytes(*shard)), keys::place_of(key).ok_or_else(broken)?));
-        Ok(ControlFlow::Break(()))
-    })?;
+    for table in [&tables.due, &tables.due_pack] {
+        scan(table, at, &[u8::MAX; keys::FACT_KEY_BYTES], |key, _| {
+            let broken = || Failure::Corrupt("key of due or due_pack".to_owned());
+            let shard = Shard(u32::from_be_bytes(*key.first_chunk().ok_or_else(broken)?));
+            let found = (shard, keys::place_of(key).ok_or_else(broken)?);
+            first = Some(first.map_or(found, |first: (Shard, Place)| first.min(found)));
+            Ok(ControlFlow::Break(()))
+        })?;
+    }
     Ok(first)
 }
 
-/// The first keys of `due`, or of its packs, in a stretch.
-pub(super) fn due_keys(tables: &Tables, table: Table, stretch: Stretch) -> Result<Vec<Bytes>, Failure> {
+/// What is taken away of a stretch, one after the other.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    /// Tasks, and packs of them.
+    Tasks,
+    /// All else, and what is left.
+    Rest,
+}
+
+/// The next keys of `due`, or of its packs, in a stretch, behind one of them.
+pub(super) fn due_keys(
+    tables: &Tables,
+    table: Table,
+    stretch: Stretch,
+    part: Part,
+    behind: Option<&Bytes>,
+) -> Result<Vec<Bytes>, Failure> {
     let place = |at| keys::place(stretch.shard, Place::start_of(at));
-    first_keys(tables.of(table), &place(stretch.from), &place(stretch.to))
+    let from = behind.map_or_else(|| place(stretch.from).to_vec(), |last| [last, &[0][..]].concat());
+    first_keys(tables.of(table), &from, &place(stretch.to), |key, data| match (part, table) {
+        (Part::Rest, _) => true,
+        (Part::Tasks, Table::DuePack) => pack_rows::is_of_tasks(data),
+        (Part::Tasks, _) => keys::is_of_task(key),
+    })
 }
 
 /// The first keys of dead letters of a shard from before a time.
 pub(super) fn dead_letter_keys(tables: &Tables, shard: Shard, before: Wall) -> Result<Vec<Bytes>, Failure> {
     let from = keys::dead_letters_from(shard, Died { at: before.plus_ms(-1), version: Version(u64::MAX) });
-    first_keys(&tables.dead_letter, &from, &after(&shard.0.to_be_bytes()))
+    first_keys(&tables.dead_letter, &from, &after(&shard.0.to_be_bytes()), |_, _| true)
 }
 
-fn first_keys(table: &fjall::Keyspace, from: &[u8], to: &[u8]) -> Result<Vec<Bytes>, Failure> {
+fn first_keys(
+    table: &fjall::Keyspace,
+    from: &[u8],
+    to: &[u8],
+    wanted: impl Fn(&[u8], &[u8]) -> bool,
+) -> Result<Vec<Bytes>, Failure> {
     let mut found = Vec::new();
-    scan(table, from, to, |key, _| {
-        found.push(key.clone());
+    scan(table, from, to, |key, data| {
+        if wanted(key, data) {
+            found.push(key.clone());
+        }
         let is_full = found.len() >= KEYS_AT_ONCE;
         Ok(if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;

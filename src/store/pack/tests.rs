@@ -69,7 +69,7 @@ fn pack(packer: &Packer, facts: &[FactRow]) -> Packed<i64> {
 fn read_place(packed: &Packed<i64>, facts: &[FactRow], place: Place) -> Vec<FactRow> {
     let mut found = Vec::new();
     for pack in packed.packs.iter().filter(|pack| Cell::of(place).contains(&pack.cell)) {
-        open(pack.shard, &pack.data, |at| at == place, &mut found).expect("a pack");
+        open(pack.shard, text(&pack.data), |at| at == place, &mut found).expect("a pack");
     }
     let alone = facts.iter().enumerate().filter(|(index, _)| !packed.taken.contains(*index));
     let mut rows: Vec<FactRow> =
@@ -92,10 +92,14 @@ fn any_fact() -> impl Strategy<Value = FactRow> {
     })
 }
 
+fn text(data: &[u8]) -> &str {
+    std::str::from_utf8(data).expect("text")
+}
+
 proptest! {
     #[test]
     fn every_row_is_read_at_its_place(facts in proptest::collection::vec(any_fact(), 0..200)) {
-        let packed = pack(&Packer::of_tasks_too(), &facts);
+        let packed = pack(&Packer::of_lines(), &facts);
         let key = |row: &FactRow| (row.place, codec::fact_columns(&row.fact));
         for place in facts.iter().map(|row| row.place).collect::<BTreeSet<_>>() {
             let mut wanted: Vec<FactRow> = facts.iter().filter(|row| row.place == place).cloned().collect();
@@ -106,7 +110,7 @@ proptest! {
         }
         for one in &packed.packs {
             let mut rows = Vec::new();
-            open(SHARD, &one.data, |_| true, &mut rows).expect("a pack");
+            open(SHARD, text(&one.data), |_| true, &mut rows).expect("a pack");
             prop_assert!(rows.len() >= ROWS_MIN || one.data.len() < BYTES_MAX);
             if rows.iter().any(|row| matches!(row.fact, Fact::Task { .. })) {
                 let alone = facts.iter().enumerate().filter(|(index, _)| !packed.taken.contains(*index));
@@ -136,18 +140,18 @@ fn what_is_packed_is_read_as_it_was() {
         closed(1_700_000_000_900, 10, 3),
         ended(1_700_000_000_900, 11, 4, Some(&"x".repeat(TEXT_BYTES_MAX + 1))),
     ];
-    let packed = pack(&Packer::of_tasks_too(), &facts);
+    let packed = pack(&Packer::of_lines(), &facts);
     let taken: Vec<bool> = (0..facts.len()).map(|index| packed.taken.contains(index)).collect();
     assert_eq!(taken, [true, true, true, true, false, false]);
     let mut found = Vec::new();
-    open(SHARD, &packed.packs[0].data, |_| true, &mut found).expect("a pack");
+    open(SHARD, text(&packed.packs[0].data), |_| true, &mut found).expect("a pack");
     assert_eq!(found, facts[..4]);
 }
 
 #[test]
 fn tasks_of_one_instant_are_packed_by_versions_and_others_by_second() {
     let cells = |facts: &[FactRow]| -> Vec<(i64, i64)> {
-        let packs = pack(&Packer::of_tasks_too(), facts).packs;
+        let packs = pack(&Packer::of_lines(), facts).packs;
         packs.iter().map(|pack| (pack.cell.ready_at.0, pack.cell.versions)).collect()
     };
     let herd: Vec<FactRow> = (0..600).map(|n| started(5_000, n, n)).collect();
@@ -160,7 +164,7 @@ fn tasks_of_one_instant_are_packed_by_versions_and_others_by_second() {
 
 #[test]
 fn the_cell_of_a_second_takes_so_many_rows_and_that_of_an_instant_any_number() {
-    let packer = Packer::of_tasks_too();
+    let packer = Packer::of_lines();
     let spread: Vec<FactRow> = (0..4).map(|n| started(5_000 + n, n as u64, n as u64)).collect();
     let packs = (0..2_000).filter(|_| !pack(&packer, &spread).packs.is_empty()).count();
     assert_eq!(packs, ROWS_OF_SECOND_MAX / 4);
@@ -184,7 +188,7 @@ fn what_a_task_may_have_without_end_is_not_packed() {
     };
     let starts: Vec<FactRow> = (1..100).map(of_attempt).collect();
     let taken = |facts: &[FactRow]| {
-        let packed = pack(&Packer::of_tasks_too(), facts);
+        let packed = pack(&Packer::of_lines(), facts);
         (0..facts.len()).filter(|index| packed.taken.contains(*index)).count()
     };
     assert_eq!(taken(&starts), ATTEMPTS_MAX as usize);
@@ -216,11 +220,11 @@ fn of_tasks_one_stays_a_row_and_what_is_large_or_has_lines() {
         labelled,
         apart,
     ];
-    let packed = pack(&Packer::of_tasks_too(), &facts);
+    let packed = pack(&Packer::of_lines(), &facts);
     let taken: Vec<bool> = (0..facts.len()).map(|index| packed.taken.contains(index)).collect();
     assert_eq!(taken, [false, true, true, true, false, false, false, false]);
     let mut found = Vec::new();
-    open(SHARD, &packed.packs[0].data, |_| true, &mut found).expect("a pack");
+    open(SHARD, text(&packed.packs[0].data), |_| true, &mut found).expect("a pack");
     assert_eq!(found, facts[1..4]);
 }
 
@@ -247,8 +251,8 @@ fn who_stops_at_a_cell_has_read_all_that_lies_on_its_side_of_it() {
 
 #[test]
 fn a_pack_that_is_cut_or_strange_is_an_error() {
-    let packed = pack(&Packer::of_tasks_too(), &[1, 2, 3, 4].map(|n| started(5_000, n, n)));
-    let data = &packed.packs[0].data;
+    let packed = pack(&Packer::of_lines(), &[1, 2, 3, 4].map(|n| started(5_000, n, n)));
+    let data = text(&packed.packs[0].data);
     let line = data.lines().next().expect("lines").len();
     for cut in 1..line {
         assert!(open(SHARD, &data[..cut], |_| true, &mut Vec::new()).is_err(), "{cut}");

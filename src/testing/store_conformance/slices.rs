@@ -220,6 +220,8 @@ async fn mixtures(case: Case) {
             let wanted: Vec<FactRow> = rows.iter().filter(is_in).cloned().collect();
             let found = case.pages(shard, ends[0], ends[1], page).await.0;
             same(&format!("seed {seed}, {ends:?}, pages of {page}"), &found, &wanted);
+            let found = case.pages_back(shard, ends[0], ends[1], page).await.0;
+            same(&format!("seed {seed}, {ends:?}, pages of {page} back"), &found, &wanted);
         }
     }
 }
@@ -248,6 +250,7 @@ async fn herd(case: Case) {
     let (from, to) = (Place::start_of(BASE), Place::start_of(BASE.plus_ms(1)));
     same("in pages", &case.pages(shard, from, to, 200).await.0, &rows);
     let forth = ok("slice", case.store.slice(shard, from, to, 200).await).rows.len();
+    same("in pages back", &case.pages_back(shard, from, to, 200).await.0, &rows);
     let back = ok("slice back", case.store.slice_back(shard, from, to, 200).await).rows.len();
     assert!(forth.max(back) <= 6_000, "pages of 200 have {forth} and {back} rows");
 }
