@@ -29,7 +29,6 @@ mod tests;
 
 use std::sync::Arc;
 
-use self::retention::Part;
 use super::pack::{self, Packer};
 use super::{Answer, Bump, Cluster, Error, Instance, Lookup, Packs, Slice, Store, Stretch};
 use crate::model::{
@@ -222,7 +221,7 @@ impl Store for EmbeddedStore {
     }
 
     fn facts(&self, shard: Shard, place: Place) -> Answer<Vec<FactRow>> {
-        self.read_here(move |tables| slice::facts(tables, shard, place))
+        self.read(move |tables| slice::facts(tables, shard, place))
     }
 
     fn payload(&self, shard: Shard, place: Place) -> Answer<Option<Arc<[u8]>>> {
@@ -322,21 +321,17 @@ impl Store for EmbeddedStore {
             for some in payloads.chunks(retention::KEYS_AT_ONCE) {
                 this.take_away(Table::Payload, some.to_vec()).await?;
             }
-            // Tasks first: those without their ends would look as if they still waited.
-            for part in [Part::Tasks, Part::Rest] {
-                for table in [Table::Due, Table::DuePack] {
-                    let mut last = None;
-                    loop {
-                        let read = move |tables: &Tables| {
-                            retention::due_keys(tables, table, stretch, part, last.as_ref())
-                        };
-                        let found = this.read(read).await?;
-                        last = found.last().cloned();
-                        if last.is_none() {
-                            break;
-                        }
-                        this.take_away(table, found).await?;
+            for step in retention::STEPS {
+                let mut last = None;
+                loop {
+                    let read =
+                        move |tables: &Tables| retention::due_keys(tables, stretch, step, last.as_ref());
+                    let found = this.read(read).await?;
+                    last = found.last().cloned();
+                    if last.is_none() {
+                        break;
                     }
+                    this.take_away(step.1, found).await?;
                 }
             }
             Ok(())

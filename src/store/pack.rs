@@ -156,6 +156,8 @@ pub(super) type Put = fn(&mut Vec<u8>, &FactRow);
 /// Packs rows.
 pub(super) struct Packer {
     put: Put,
+    /// A line feed ends a row.
+    has_lines: bool,
     packs: AtomicU64,
     rows: AtomicU64,
     /// Rows packed in cells of seconds, so far.
@@ -174,12 +176,12 @@ impl Packer {
     /// One that lays rows down like this.
     pub(super) fn new(put: Put) -> Packer {
         let (packs, rows) = (AtomicU64::new(0), AtomicU64::new(0));
-        Packer { put, packs, rows, of_seconds: Mutex::default() }
+        Packer { put, has_lines: false, packs, rows, of_seconds: Mutex::default() }
     }
 
     /// One that lays rows down as lines of text, which [`open`] reads.
     pub(super) fn of_lines() -> Packer {
-        Packer::new(put_line)
+        Packer { has_lines: true, ..Packer::new(put_line) }
     }
 
     /// Packs what can be packed of the rows of a call; of each pack all rows are of one partition.
@@ -190,7 +192,7 @@ impl Packer {
     ) -> Packed<P> {
         let mut packed = Packed::default();
         let candidates = rows.iter().enumerate().filter_map(|(index, row)| match row {
-            Row::Fact(row) if is_packed(&row.fact) => {
+            Row::Fact(row) if self.is_packed(&row.fact) => {
                 let is_task = matches!(row.fact, Fact::Task { .. });
                 Some(Candidate { partition: partition_of(row), index, row, is_task })
             }
@@ -230,6 +232,30 @@ impl Packer {
         Packs { packs: count(&self.packs), rows: count(&self.rows), ..Packs::default() }
     }
 
+    /// Only what there is of every task, as long as it is small, and of each so much.
+    fn is_packed(&self, fact: &Fact) -> bool {
+        match fact {
+            Fact::Started(started) => started.attempt <= ATTEMPTS_MAX,
+            Fact::Ended(ended) => {
+                let result = ended.result.as_ref().map_or(0, |bytes| bytes.len());
+                let error = ended.error.as_ref().map_or(0, |text| text.len());
+                result.max(error) <= TEXT_BYTES_MAX
+                    && is_counted(ended.outcome)
+                    && ended.failures <= ATTEMPTS_MAX
+            }
+            Fact::Task { content, .. } => match &content.payload {
+                Payload::Inline(payload) => {
+                    let labels = content.labels.iter().map(|(name, value)| name.len() + value.len());
+                    // A payload lies in its line as it was sent, with line feeds between its parts.
+                    let fits_a_line = !self.has_lines || !payload.contains(&b'\n');
+                    fits_a_line && payload.len() + labels.sum::<usize>() <= CONTENT_BYTES_MAX
+                }
+                Payload::Stored(_) => false,
+            },
+            Fact::Superseded { .. } | Fact::Closed { .. } => false,
+        }
+    }
+
     fn has_room(&self, shard: Shard, second: Wall, more: usize) -> bool {
         let mut of_seconds = self.of_seconds.lock().unwrap_or_else(PoisonError::into_inner);
         if of_seconds.len() >= SECONDS_COUNTED_MAX {
@@ -239,8 +265,9 @@ impl Packer {
             of_seconds.clear();
         }
         let rows = of_seconds.entry((shard, second)).or_default();
-        *rows += more;
-        *rows <= ROWS_OF_SECOND_MAX
+        let has_room = *rows + more <= ROWS_OF_SECOND_MAX;
+        *rows += if has_room { more } else { 0 };
+        has_room
     }
 }
 
@@ -265,27 +292,6 @@ impl<P: Copy> Packed<P> {
 
 fn digest(data: &[u8]) -> i64 {
     Sha256::digest(data).first_chunk().map_or(0, |bytes| i64::from_be_bytes(*bytes))
-}
-
-/// Only what there is of every task, as long as it is small, and of each so much.
-fn is_packed(fact: &Fact) -> bool {
-    match fact {
-        Fact::Started(started) => started.attempt <= ATTEMPTS_MAX,
-        Fact::Ended(ended) => {
-            let result = ended.result.as_ref().map_or(0, |bytes| bytes.len());
-            let error = ended.error.as_ref().map_or(0, |text| text.len());
-            result.max(error) <= TEXT_BYTES_MAX && is_counted(ended.outcome) && ended.failures <= ATTEMPTS_MAX
-        }
-        Fact::Task { content, .. } => match &content.payload {
-            Payload::Inline(payload) => {
-                let labels = content.labels.iter().map(|(name, value)| name.len() + value.len());
-                // A payload lies in its line as it was sent, with line feeds between its parts.
-                payload.len() + labels.sum::<usize>() <= CONTENT_BYTES_MAX && !payload.contains(&b'\n')
-            }
-            Payload::Stored(_) => false,
-        },
-        Fact::Superseded { .. } | Fact::Closed { .. } => false,
-    }
 }
 
 /// Whether ends like this come as often as `failures` says and once more. Others may come without end.

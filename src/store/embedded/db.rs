@@ -43,8 +43,8 @@ const TABLE_BYTES: u64 = 8 * 1024 * 1024;
 const TABLES_UNSORTED: u8 = 8;
 /// Tables that single keys are looked up in, which filters speed up; of the others ranges are read.
 const READ_BY_KEY: [&str; 5] = ["task_event", "event_pack", "event_at", "payload", "meta"];
-/// The table whose values lie in files of their own if they are larger than a KiB, as frames under load are: compaction writes
-/// their keys anew, and of them what is left in old files that are a quarter dead. fjall syncs the names of such files when it opens
+/// The tables whose values lie in files of their own if they are larger than a KiB, as frames and packs under load are: compaction
+/// writes their keys anew, and of them what is left in old files that are a quarter dead. fjall syncs the names of such files when it opens
 /// them, and leaves it to the file system that a new file's fsync syncs its name too (ext4 and XFS do).
 const VALUES_APART: [&str; 2] = ["log", "due_pack"];
 /// Threads that flush and compact. Of several, fjall keeps one free for flushes, which spins while others compact.
@@ -172,7 +172,7 @@ impl From<Failure> for log::Error {
 pub(crate) enum Table {
     /// Tasks and their facts.
     Due,
-    /// Starts and ends of many tasks.
+    /// Tasks, starts and ends, many in a row.
     DuePack,
     /// Schedule events by task.
     TaskEvent,

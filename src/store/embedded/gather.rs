@@ -36,10 +36,14 @@ pub(super) struct Gathered {
 }
 
 impl Gathered {
+    fn has_room(&self) -> bool {
+        self.jobs.len() < CHANGES_MAX && self.bytes < BYTES_MAX
+    }
+
     /// Takes all that wait and that there is room for. Whether there were any.
     fn take(&mut self, queue: &Receiver<Job>) -> bool {
         let before = self.jobs.len();
-        while self.jobs.len() < CHANGES_MAX && self.bytes < BYTES_MAX {
+        while self.has_room() {
             let Ok(job) = queue.try_recv() else { break };
             self.bytes += job.bytes;
             self.jobs.push(job);
@@ -55,6 +59,9 @@ impl Gatherer {
         gathered.take(queue);
         if self.last_bytes >= LARGE_BYTES {
             for _ in 0..LOOKS_MAX {
+                if !gathered.has_room() {
+                    break;
+                }
                 sleep(LOOK);
                 if !gathered.take(queue) {
                     break;
@@ -140,7 +147,7 @@ mod tests {
         [BYTES_MAX - 1, 1, 7].into_iter().for_each(|bytes| send(&sender, bytes));
         let sizes =
             |gathered: Gathered| -> Vec<usize> { gathered.jobs.iter().map(|job| job.bytes).collect() };
-        let full = gatherer.gather(queue.recv().expect("a change"), &queue, |_| ());
+        let full = gatherer.gather(queue.recv().expect("a change"), &queue, |_| panic!("it is full"));
         assert_eq!(sizes(full), [BYTES_MAX - 1, 1]);
         let next = gatherer.gather(queue.recv().expect("a change"), &queue, |_| ());
         assert_eq!(sizes(next), [7]);

@@ -3,11 +3,15 @@
 //! Rows and packs may each end a page: rows at the end of a place, packs at the end of a cell. In cells before that of a page's end lies
 //! all that is packed of its places, but for the second in which it begins, or ends when it is read back: that cell is read by itself,
 //! whatever is in it, and does not count.
+//!
+//! All of an answer is of one snapshot: who saw a task before its stretch was dropped, and not its end, would take it for one that waits.
 
 use std::ops::ControlFlow;
 
+use fjall::{Keyspace, Readable as _, Slice as Bytes, Snapshot};
+
 use super::db::{Failure, Tables};
-use super::read::{after, scan, unreadable};
+use super::read::{after, unreadable};
 use super::{keys, pack_rows};
 use crate::model::{FactRow, Place, Shard};
 use crate::store::Slice;
@@ -24,8 +28,10 @@ pub(super) fn slice(
     if from >= to {
         return Ok(Slice::default());
     }
+    let snapshot = tables.database.snapshot();
     let (rows_max, mut rows, mut next) = (rows_max.max(1), Vec::new(), None);
-    scan(&tables.due, &keys::place(shard, from), &keys::place(shard, to), |key, data| {
+    let (first, last) = (keys::place(shard, from), keys::place(shard, to));
+    scan(&snapshot, &tables.due, &first, &last, |key, data| {
         let row = keys::fact_from(shard, key, data).map_err(|e| unreadable(&e))?;
         let begins = rows.last().is_some_and(|last: &FactRow| last.place != row.place);
         if begins && rows.len() >= rows_max {
@@ -35,11 +41,11 @@ pub(super) fn slice(
         rows.push(row);
         Ok(ControlFlow::Continue(()))
     })?;
-    let wanted = |place| from <= place && place < to;
-    let mut packed = cell(tables, shard, Cell::of_second(from), wanted)?;
+    let is_in = |place, next: Option<Place>| from <= place && place < next.unwrap_or(to);
+    let mut packed = cell(tables, &snapshot, shard, Cell::of_second(from), |place| is_in(place, next))?;
     let (of_second, mut last) = (packed.len(), None);
     let first = keys::cell(shard, Cell::of_instant(from));
-    scan(&tables.due_pack, &first, &after(&shard.0.to_be_bytes()), |key, data| {
+    scan(&snapshot, &tables.due_pack, &first, &after(&shard.0.to_be_bytes()), |key, data| {
         let cell = keys::cell_of(key)?;
         if last.replace(cell) != Some(cell) {
             let read_to = cell.start();
@@ -51,7 +57,7 @@ pub(super) fn slice(
                 return Ok(ControlFlow::Break(()));
             }
         }
-        open(shard, data, wanted, &mut packed).map(ControlFlow::Continue)
+        open(shard, data, |place| is_in(place, next), &mut packed).map(ControlFlow::Continue)
     })?;
     if let Some(next) = next {
         [&mut rows, &mut packed].into_iter().for_each(|rows| rows.retain(|row| row.place < next));
@@ -71,8 +77,9 @@ pub(super) fn slice_back(
     if from >= to {
         return Ok(Slice::default());
     }
+    let snapshot = tables.database.snapshot();
     let (rows_max, mut rows, mut next) = (rows_max.max(1), Vec::<FactRow>::new(), None);
-    for guard in tables.due.range(keys::place(shard, from)..keys::place(shard, to)).rev() {
+    for guard in snapshot.range(&tables.due, keys::place(shard, from)..keys::place(shard, to)).rev() {
         let (key, data) = guard.into_inner().map_err(|e| Failure::of_read(&e))?;
         let row = keys::fact_from(shard, &key, &data).map_err(|e| unreadable(&e))?;
         let last = rows.last().map(|last| last.place).filter(|last| *last != row.place);
@@ -83,10 +90,10 @@ pub(super) fn slice_back(
         rows.push(row);
     }
     rows.reverse();
-    let wanted = |place| from <= place && place < to;
+    let is_in = |place, next: Option<Place>| next.unwrap_or(from) <= place && place < to;
     let (mut packed, mut last) = (Vec::new(), None);
     let cells = [from, to].map(|place| keys::cell(shard, Cell::of_instant(place)));
-    for guard in tables.due_pack.range(&cells[0][..]..&after(&cells[1])[..]).rev() {
+    for guard in snapshot.range(&tables.due_pack, &cells[0][..]..&after(&cells[1])[..]).rev() {
         let (key, data) = guard.into_inner().map_err(|e| Failure::of_read(&e))?;
         let cell = keys::cell_of(&key)?;
         if last.replace(cell) != Some(cell) {
@@ -99,9 +106,10 @@ pub(super) fn slice_back(
                 break;
             }
         }
-        open(shard, &data, wanted, &mut packed)?;
+        open(shard, &data, |place| is_in(place, next), &mut packed)?;
     }
-    packed.extend(cell(tables, shard, Cell::of_second(next.unwrap_or(from)), wanted)?);
+    let second = Cell::of_second(next.unwrap_or(from));
+    packed.extend(cell(tables, &snapshot, shard, second, |place| is_in(place, next))?);
     if let Some(next) = next {
         [&mut rows, &mut packed].into_iter().for_each(|rows| rows.retain(|row| row.place >= next));
     }
@@ -114,15 +122,16 @@ pub(super) fn slice_back(
 
 /// All rows of one place.
 pub(super) fn facts(tables: &Tables, shard: Shard, place: Place) -> Result<Vec<FactRow>, Failure> {
+    let snapshot = tables.database.snapshot();
     let mut rows = Vec::new();
     let prefix = keys::place(shard, place);
-    scan(&tables.due, &prefix, &after(&prefix), |key, data| {
+    scan(&snapshot, &tables.due, &prefix, &after(&prefix), |key, data| {
         rows.push(keys::fact_from(shard, key, data).map_err(|e| unreadable(&e))?);
         Ok(ControlFlow::Continue(()))
     })?;
     let mut packed = Vec::new();
     for of_place in Cell::of(place) {
-        packed.extend(cell(tables, shard, of_place, |at| at == place)?);
+        packed.extend(cell(tables, &snapshot, shard, of_place, |at| at == place)?);
     }
     pack::merge(&mut rows, packed);
     Ok(rows)
@@ -131,15 +140,33 @@ pub(super) fn facts(tables: &Tables, shard: Shard, place: Place) -> Result<Vec<F
 /// What is packed in a cell.
 fn cell(
     tables: &Tables,
+    snapshot: &Snapshot,
     shard: Shard,
     cell: Cell,
     wanted: impl Fn(Place) -> bool,
 ) -> Result<Vec<FactRow>, Failure> {
     let (prefix, mut found) = (keys::cell(shard, cell), Vec::new());
-    scan(&tables.due_pack, &prefix, &after(&prefix), |_, data| {
+    scan(snapshot, &tables.due_pack, &prefix, &after(&prefix), |_, data| {
         open(shard, data, &wanted, &mut found).map(ControlFlow::Continue)
     })?;
     Ok(found)
+}
+
+/// Reads a range in order until `each` breaks.
+fn scan(
+    snapshot: &Snapshot,
+    table: &Keyspace,
+    from: &[u8],
+    to: &[u8],
+    mut each: impl FnMut(&Bytes, &Bytes) -> Result<ControlFlow<()>, Failure>,
+) -> Result<(), Failure> {
+    for guard in snapshot.range(table, from..to) {
+        let (key, data) = guard.into_inner().map_err(|e| Failure::of_read(&e))?;
+        if each(&key, &data)?.is_break() {
+            break;
+        }
+    }
+    Ok(())
 }
 
 fn open(

@@ -229,6 +229,13 @@ fn of_tasks_one_stays_a_row_and_what_is_large_or_has_lines() {
 }
 
 #[test]
+fn a_line_feed_in_a_payload_is_no_hindrance_where_rows_are_no_lines() {
+    let rows: Vec<Row> = (0..6).map(|n| Row::Fact(task(5_000, n, "[1,\n2]"))).collect();
+    let packs = |packer: &Packer| packer.pack(&rows, |_| ()).packs.len();
+    assert_eq!((packs(&Packer::of_lines()), packs(&Packer::new(put_line))), (0, 1));
+}
+
+#[test]
 fn who_stops_at_a_cell_has_read_all_that_lies_on_its_side_of_it() {
     let places = [(4_999, 0), (5_000, 0), (5_000, 255), (5_000, 256), (5_400, 511), (5_999, 1), (6_000, 0)];
     let places = places.map(|(ready_at, version)| started(ready_at, version, 0).place);

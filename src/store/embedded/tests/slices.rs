@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::{Fact, FactRow};
-use crate::store::embedded::retention::{Part, due_keys};
-use crate::store::embedded::{Table, keys, slice};
+use crate::store::embedded::retention::{Part, STEPS, due_keys};
+use crate::store::embedded::{Table, slice};
 use crate::store::{Cluster, Stretch};
 use crate::testing::store_conformance::{key_of, started, task};
 
@@ -102,37 +102,73 @@ fn everything(store: &EmbeddedStore) -> Vec<FactRow> {
     pages(store, all, 10_000, false).concat()
 }
 
-fn take_away(store: &EmbeddedStore, stretch: Stretch, part: Part) -> usize {
-    let mut taken = 0;
-    for table in [Table::Due, Table::DuePack] {
-        let keys = due_keys(store.db.tables(), table, stretch, part, None).expect("they are read");
-        taken += keys.len();
-        keys.into_iter().for_each(|key| store.db.tables().of(table).remove(key).expect("it is removed"));
-    }
-    taken
+fn take_away(store: &EmbeddedStore, stretch: Stretch, step: (Part, Table)) {
+    let keys = due_keys(store.db.tables(), stretch, step, None).expect("they are read");
+    let table = store.db.tables().of(step.1);
+    keys.into_iter().for_each(|key| table.remove(key).expect("it is removed"));
 }
+
+async fn with_cluster(store: &EmbeddedStore) {
+    let (hash, signing_key) = ("h".to_owned(), [0; 32]);
+    let cluster = Cluster { shards: 8, bucket_ms: 300_000, subs: 1, hash, signing_key };
+    store.cluster(cluster).await.expect("it is made");
+}
+
+const STRETCH: Stretch = Stretch { shard: SHARD, from: Wall(0), to: Wall(300_000) };
 
 /// A drop may be broken off after any of its steps.
 #[tokio::test]
 async fn of_a_stretch_tasks_go_before_their_ends_and_what_is_left_is_found_again() {
+    for steps in 0..=STEPS.len() {
+        let dir = directory();
+        let store = open(&dir);
+        with_cluster(&store).await;
+        write(&store, (0..100).map(|n| row(1 + n % 4, n as u64, 0)).collect());
+        write(&store, (0..100).map(|n| row(1 + n % 4, n as u64, 1)).collect());
+        // Of what is alone too.
+        write(&store, vec![row(1, 700, 0)]);
+        write(&store, vec![row(1, 700, 1)]);
+        assert!(store.db.tables().due.len().expect("it is read") < 20, "most are packed");
+        STEPS.into_iter().take(steps).for_each(|step| take_away(&store, STRETCH, step));
+        let left = everything(&store);
+        for task in left.iter().filter(|row| matches!(row.fact, Fact::Task { .. })) {
+            let has_start = left.iter().any(|row| row.place == task.place && row.fact != task.fact);
+            assert!(has_start, "after {steps} steps {:?} looks as if it still waited", task.place);
+        }
+        let found = store.stretches(STRETCH.to).await.expect("they are read");
+        assert_eq!(found.is_empty(), steps == STEPS.len(), "after {steps} steps");
+        store.drop_stretch(STRETCH, Vec::new()).await.expect("it is dropped");
+        assert_eq!(everything(&store), []);
+        assert_eq!(store.stretches(STRETCH.to).await.expect("they are read"), []);
+    }
+}
+
+/// Large packs lie in files of their own then.
+#[tokio::test]
+async fn packs_are_found_after_their_files_are_compacted_and_after_a_restart() {
     let dir = directory();
-    let store = open(&dir);
-    let (hash, signing_key) = ("h".to_owned(), [0; 32]);
-    let cluster = Cluster { shards: 8, bucket_ms: 300_000, subs: 1, hash, signing_key };
-    store.cluster(cluster).await.expect("it is made");
-    write(&store, (0..100).map(|n| row(1 + n % 4, n as u64, 0)).collect());
-    write(&store, (0..100).map(|n| row(1 + n % 4, n as u64, 1)).collect());
-    write(&store, vec![row(1, 7, 2)]);
-    assert_eq!(everything(&store).len(), 201);
-    let stretch = Stretch { shard: SHARD, from: Wall(0), to: Wall(300_000) };
-    assert!(take_away(&store, stretch, Part::Tasks) < 50, "most are packed");
-    let is_task = |row: &FactRow| matches!(row.fact, Fact::Task { .. });
-    let left = everything(&store);
-    assert_eq!((left.len(), left.iter().any(is_task)), (101, false));
-    let alone = keys::fact(&row(1, 7, 2));
-    store.db.tables().due.remove(alone).expect("it is removed");
-    assert_eq!(store.stretches(stretch.to).await.expect("they are read"), [stretch], "packs alone are left");
-    store.drop_stretch(stretch, Vec::new()).await.expect("it is dropped");
+    let mut store = open(&dir);
+    with_cluster(&store).await;
+    let mut calls = Vec::new();
+    for round in 0..3 {
+        for kind in 0..2 {
+            let rows: Vec<FactRow> =
+                (0..200).map(|n| row(1 + n % 4, 1_000 * round + n as u64, kind)).collect();
+            write(&store, rows.clone());
+            calls.push(rows);
+        }
+        let packs = &store.db.tables().due_pack;
+        packs.rotate_memtable_and_wait().expect("it is written");
+        if round > 0 {
+            packs.major_compact().expect("it is compacted");
+        }
+        assert!(packs.tree.blob_file_count() > 0, "values lie apart");
+        let wanted: Vec<FactRow> = model_of(&calls).into_values().collect();
+        assert_eq!(everything(&store), wanted, "round {round}");
+        drop(store);
+        store = open(&dir);
+        assert_eq!(everything(&store), wanted, "round {round}, opened again");
+    }
+    store.drop_stretch(STRETCH, Vec::new()).await.expect("it is dropped");
     assert_eq!(everything(&store), []);
-    assert_eq!(store.stretches(stretch.to).await.expect("they are read"), []);
 }
