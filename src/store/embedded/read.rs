@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use fjall::{Keyspace, Slice as Bytes};
+use fjall::{Guard, Keyspace, Slice as Bytes};
 
 use super::db::{Failure, Tables};
 use super::keys::{self, tag};
@@ -20,12 +20,20 @@ pub(super) fn scan(
     table: &Keyspace,
     from: &[u8],
     to: &[u8],
-    mut each: impl FnMut(&Bytes, &Bytes) -> Result<ControlFlow<()>, Failure>,
+    each: impl FnMut(&Bytes, &Bytes) -> Result<ControlFlow<()>, Failure>,
 ) -> Result<(), Failure> {
     if from >= to {
         return Ok(());
     }
-    for guard in table.range(from..to) {
+    walk(table.range(from..to), each)
+}
+
+/// Reads what a range has until `each` breaks.
+pub(super) fn walk(
+    range: impl Iterator<Item = Guard>,
+    mut each: impl FnMut(&Bytes, &Bytes) -> Result<ControlFlow<()>, Failure>,
+) -> Result<(), Failure> {
+    for guard in range {
         let (key, data) = guard.into_inner().map_err(|e| Failure::of_read(&e))?;
         if each(&key, &data)?.is_break() {
             break;

@@ -8,10 +8,10 @@
 
 use std::ops::ControlFlow;
 
-use fjall::{Keyspace, Readable as _, Slice as Bytes, Snapshot};
+use fjall::{Readable as _, Snapshot};
 
 use super::db::{Failure, Tables};
-use super::read::{after, unreadable};
+use super::read::{after, unreadable, walk};
 use super::{keys, pack_rows};
 use crate::model::{FactRow, Place, Shard};
 use crate::store::Slice;
@@ -31,7 +31,7 @@ pub(super) fn slice(
     let snapshot = tables.database.snapshot();
     let (rows_max, mut rows, mut next) = (rows_max.max(1), Vec::new(), None);
     let (first, last) = (keys::place(shard, from), keys::place(shard, to));
-    scan(&snapshot, &tables.due, &first, &last, |key, data| {
+    walk(snapshot.range(&tables.due, first..last), |key, data| {
         let row = keys::fact_from(shard, key, data).map_err(|e| unreadable(&e))?;
         let begins = rows.last().is_some_and(|last: &FactRow| last.place != row.place);
         if begins && rows.len() >= rows_max {
@@ -45,7 +45,8 @@ pub(super) fn slice(
     let mut packed = cell(tables, &snapshot, shard, Cell::of_second(from), |place| is_in(place, next))?;
     let (of_second, mut last) = (packed.len(), None);
     let first = keys::cell(shard, Cell::of_instant(from));
-    scan(&snapshot, &tables.due_pack, &first, &after(&shard.0.to_be_bytes()), |key, data| {
+    let all = &first[..]..&after(&shard.0.to_be_bytes())[..];
+    walk(snapshot.range(&tables.due_pack, all), |key, data| {
         let cell = keys::cell_of(key)?;
         if last.replace(cell) != Some(cell) {
             let read_to = cell.start();
@@ -125,7 +126,7 @@ pub(super) fn facts(tables: &Tables, shard: Shard, place: Place) -> Result<Vec<F
     let snapshot = tables.database.snapshot();
     let mut rows = Vec::new();
     let prefix = keys::place(shard, place);
-    scan(&snapshot, &tables.due, &prefix, &after(&prefix), |key, data| {
+    walk(snapshot.prefix(&tables.due, prefix), |key, data| {
         rows.push(keys::fact_from(shard, key, data).map_err(|e| unreadable(&e))?);
         Ok(ControlFlow::Continue(()))
     })?;
@@ -146,27 +147,10 @@ fn cell(
     wanted: impl Fn(Place) -> bool,
 ) -> Result<Vec<FactRow>, Failure> {
     let (prefix, mut found) = (keys::cell(shard, cell), Vec::new());
-    scan(snapshot, &tables.due_pack, &prefix, &after(&prefix), |_, data| {
+    walk(snapshot.prefix(&tables.due_pack, prefix), |_, data| {
         open(shard, data, &wanted, &mut found).map(ControlFlow::Continue)
     })?;
     Ok(found)
-}
-
-/// Reads a range in order until `each` breaks.
-fn scan(
-    snapshot: &Snapshot,
-    table: &Keyspace,
-    from: &[u8],
-    to: &[u8],
-    mut each: impl FnMut(&Bytes, &Bytes) -> Result<ControlFlow<()>, Failure>,
-) -> Result<(), Failure> {
-    for guard in snapshot.range(table, from..to) {
-        let (key, data) = guard.into_inner().map_err(|e| Failure::of_read(&e))?;
-        if each(&key, &data)?.is_break() {
-            break;
-        }
-    }
-    Ok(())
 }
 
 fn open(

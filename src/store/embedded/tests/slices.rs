@@ -35,7 +35,7 @@ fn call() -> impl Strategy<Value = Vec<FactRow>> {
     prop_oneof![herd, spread]
 }
 
-/// Every page of a range, forth or back: of each where it begins, and what is in it.
+/// Every page of a range, forth or back.
 fn pages(store: &EmbeddedStore, range: (Place, Place), rows_max: usize, back: bool) -> Vec<Vec<FactRow>> {
     let (mut from, mut to) = range;
     let mut pages = Vec::new();
