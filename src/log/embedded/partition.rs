@@ -21,7 +21,9 @@ const RECENT_RECORDS_MAX: usize = 256;
 const RECENT_BYTES_MAX: usize = 64 * 1024;
 /// Room kept for them when there are none.
 const RECENT_ROOM: usize = 8;
-/// Bytes of frames that are read to drop them at one time, which is time that nothing is written in.
+/// Most frames that are dropped at one time, which is time that nothing is written in.
+pub(super) const DROP_FRAMES_MAX: usize = 256;
+/// And their bytes in a directory whose frames lie beside their keys, so that they are read.
 const DROP_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// One partition of a topic.
@@ -275,30 +277,11 @@ impl Partition {
     ///
     /// # Errors
     /// When the frames cannot be read; nothing is dropped then.
-    pub(super) fn drop_below(
-        &self,
-        batch: &mut Batch<'_>,
-        first: u64,
-        mut below: u64,
-    ) -> Result<(), Failure> {
+    pub(super) fn drop_below(&self, batch: &mut Batch<'_>, first: u64, below: u64) -> Result<(), Failure> {
         if below <= first {
             return Ok(());
         }
-        let (mut gone, mut bytes) = (Vec::new(), 0);
-        // What ends before `first` is gone: only the frame that it lies in begins before it.
-        for frame in self.frames(batch.tables, earliest(first), below) {
-            let (start, data) = frame?;
-            if bytes >= DROP_BYTES_MAX {
-                below = start;
-                break;
-            }
-            bytes += data.len();
-            // What cannot be read goes as one record.
-            let records = frame::split(&data).map_or(1, |records| records.len() as u64);
-            if start + records <= below {
-                gone.push(start);
-            }
-        }
+        let (gone, below) = self.frames_below(batch.tables, first, below)?;
         for start in gone {
             batch.remove(Table::Log, frame::key(self.topic, self.number, start));
         }
@@ -307,6 +290,32 @@ impl Partition {
         published.first = below;
         published.forget_recent(below);
         Ok(())
+    }
+
+    /// Where the frames begin that have nothing from `below` on, or from before it if more of them begin than may go at one time.
+    /// A frame ends where the next one begins: where frames lie apart from their keys none of them is read.
+    fn frames_below(&self, tables: &Tables, first: u64, below: u64) -> Result<(Vec<u64>, u64), Failure> {
+        let (mut gone, mut last, mut bytes) = (Vec::new(), None, 0);
+        let key = |offset| frame::key(self.topic, self.number, offset);
+        let are_apart = tables.log.is_kv_separated();
+        // What ends before `first` is gone: only the frame that it lies in begins before it.
+        for guard in tables.log.range(key(earliest(first))..=key(u64::MAX)) {
+            let (start, size) = if are_apart {
+                (start_of(&guard.key().map_err(|e| Failure::of_read(&e))?)?, 0)
+            } else {
+                frame_of(guard).map(|(start, data)| (start, data.len()))?
+            };
+            gone.extend(last.replace(start).filter(|_| start <= below));
+            if start >= below {
+                return Ok((gone, below));
+            }
+            if gone.len() == DROP_FRAMES_MAX || bytes >= DROP_BYTES_MAX {
+                return Ok((gone, start));
+            }
+            bytes += size;
+        }
+        gone.extend(last.filter(|_| self.span().next <= below));
+        Ok((gone, below))
     }
 }
 
@@ -317,8 +326,11 @@ fn earliest(offset: u64) -> u64 {
 
 fn frame_of(guard: fjall::Guard) -> Result<(u64, Slice), Failure> {
     let (key, data) = guard.into_inner().map_err(|e| Failure::of_read(&e))?;
-    let offset = frame::offset_of(&key).ok_or_else(|| Failure::Corrupt("key of a record".to_owned()))?;
-    Ok((offset, data))
+    Ok((start_of(&key)?, data))
+}
+
+fn start_of(key: &[u8]) -> Result<u64, Failure> {
+    frame::offset_of(key).ok_or_else(|| Failure::Corrupt("key of a record".to_owned()))
 }
 
 /// The last frame of a partition that begins at `to` at most, and not so early that it ends before `from`.

@@ -2,12 +2,12 @@
 //! others what their retention says.
 //!
 //! The engine commits only offsets whose records are applied, so a commit is the hint to drop below it. Records go
-//! in whole steps, one change of the writer's for each, never one by one.
+//! in steps, one change of the writer's for each, never one by one.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::partition::Span;
+use super::partition::{DROP_FRAMES_MAX, Span};
 use super::topic::TopicState;
 use crate::log::Error;
 use crate::model::Shard;
@@ -15,10 +15,10 @@ use crate::store::embedded::{Batch, Database, Failure};
 
 /// Newest records of a partition that stay, applied or not, for whoever looks.
 pub(super) const KEEP_RECORDS: u64 = 1_000;
-/// Records that go at once.
+/// Records that go at once at least: fewer are left for a later commit.
 pub(super) const STEP_RECORDS: u64 = 1_000;
 /// Bytes that a step counts for in the writer's bounds.
-const STEP_BYTES: usize = 32 * STEP_RECORDS as usize;
+const STEP_BYTES: usize = 32 * DROP_FRAMES_MAX;
 
 /// Clears the partition's `trimming` however the trim ends.
 struct Trimming {
@@ -32,8 +32,8 @@ impl Drop for Trimming {
     }
 }
 
-/// Drops a step of records below `below` if there is one to drop and none is on its way. Never waits; a hint that
-/// finds no room is lost, and the next one makes up for it.
+/// Drops records below `below`, as many as may go at once, if there are enough of them and no drop is on its way. Never waits; a
+/// hint that finds no room is lost, and the next one makes up for it.
 pub(super) fn hint(db: &Database, topic: &Arc<TopicState>, shard: Shard, below: u64) {
     let Some(partition) = usize::try_from(shard.0).ok().and_then(|index| topic.partitions.get(index)) else {
         return;
@@ -74,5 +74,5 @@ pub(super) async fn forget(
 fn drop_step(batch: &mut Batch<'_>, trimming: &Trimming, below: u64) -> Result<(), Failure> {
     let partition = &trimming.topic.partitions[trimming.index];
     let Span { first, next } = partition.span();
-    partition.drop_below(batch, first, below.min(next).min(first + STEP_RECORDS))
+    partition.drop_below(batch, first, below.min(next))
 }

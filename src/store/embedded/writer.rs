@@ -214,8 +214,14 @@ impl Writer {
             self.busy.begin();
             let Gathered { mut jobs, bytes } = gatherer.gather(first, queue, std::thread::sleep);
             let outcome = self.write(&mut jobs);
+            let is_written = outcome.is_ok();
             for job in jobs {
                 job.change.settle(outcome.clone());
+            }
+            // Nobody waits for their answer meanwhile.
+            if is_written {
+                self.rotate_full_memtables();
+                self.tend_index();
             }
             self.busy.end();
             self.look_for_quiet(bytes);
@@ -240,14 +246,7 @@ impl Writer {
             job.change.stage(&mut batch);
         }
         let committed = batch.commit().map_err(|error| Failure::of_write(&error));
-        match &committed {
-            Ok(()) => {
-                self.rotate_full_memtables();
-                self.tend_index();
-            }
-            Err(failure) => self.fail(failure),
-        }
-        committed
+        committed.inspect_err(|failure| self.fail(failure))
     }
 
     /// From now on everything is refused.

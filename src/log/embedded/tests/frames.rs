@@ -227,18 +227,17 @@ async fn frames_lie_apart_from_their_keys_and_what_comes_alone_does_not() {
 /// directory whose log was laid down without such files.
 #[tokio::test]
 async fn frames_are_found_after_their_files_are_compacted() {
-    for made_before in [false, true] {
+    for is_old in [false, true] {
         let dir = directory();
-        if made_before {
-            let made = fjall::Database::builder(dir.path().join("db")).open().expect("it is made");
-            made.keyspace("log", fjall::KeyspaceCreateOptions::default).expect("it is made");
+        if is_old {
+            made_before(&dir);
         }
         let mut held: [Held; 2] = Default::default();
         for restart in 0..3 {
             let db = database(&dir);
             let log = log(&db).await;
             let table = &db.tables().log;
-            assert_eq!(table.is_kv_separated(), !made_before);
+            assert_eq!(table.is_kv_separated(), !is_old);
             for round in 0..12 {
                 // A third of the files hold what stays, too.
                 let shards = if round % 3 == 0 { 2 } else { 1 };
@@ -260,7 +259,7 @@ async fn frames_are_found_after_their_files_are_compacted() {
                 table.major_compact().expect("it is compacted");
                 stale.push(table.tree.stale_blob_bytes());
             }
-            if !made_before {
+            if !is_old {
                 let left = table.tree.blob_file_count();
                 assert!(0 < left && left < files, "{left} of {files} files are left, restart {restart}");
                 assert!(stale.is_sorted_by(|one, next| one >= next) && stale[0] > stale[3], "{stale:?}");
@@ -272,24 +271,56 @@ async fn frames_are_found_after_their_files_are_compacted() {
     }
 }
 
+/// A directory whose frames lie beside their keys, as earlier builds laid them down.
+fn made_before(dir: &tempfile::TempDir) {
+    let made = fjall::Database::builder(dir.path().join("db")).open().expect("it is made");
+    made.keyspace("log", fjall::KeyspaceCreateOptions::default).expect("it is made");
+}
+
+/// Where shard 0 begins after each drop of what lies below an offset.
+async fn firsts(db: &Database, log: &EmbeddedLog, below: u64) -> Vec<u64> {
+    let topic = log.shared.known(&schedule(0, "").target).expect("it is ours");
+    let mut firsts = Vec::new();
+    let first = || reader(log, 0).span().first;
+    while first() < below {
+        let (topic, first_now) = (topic.clone(), first());
+        let drop = db.ask(0, move |batch| topic.partitions[0].drop_below(batch, first_now, below));
+        drop.await.expect("it answers").expect("they can be read");
+        firsts.push(first());
+    }
+    firsts
+}
+
+/// They are read there: how large they are matters. Where they lie apart, as a new directory has them, it does not.
 #[tokio::test]
-async fn large_records_are_dropped_a_few_at_a_time() {
+async fn large_records_are_dropped_a_few_at_a_time_where_they_lie_beside_their_keys() {
+    for (is_old, steps) in [(true, &[5, 10, 11][..]), (false, &[11])] {
+        let dir = directory();
+        if is_old {
+            made_before(&dir);
+        }
+        let db = database(&dir);
+        let log = log(&db).await;
+        let large = Bytes::from(vec![b'x'; 1_000_000]);
+        write_together(&db, &log, vec![(0, large); 12]).await;
+        assert_eq!(firsts(&db, &log, 11).await, steps);
+        assert_eq!(frames(&db, &log, 0), [(11, 1)]);
+    }
+}
+
+#[tokio::test]
+async fn of_many_frames_some_are_dropped_at_a_time() {
     let dir = directory();
     let db = database(&dir);
     let log = log(&db).await;
-    let large = Bytes::from(vec![b'x'; 1_000_000]);
-    write_together(&db, &log, vec![(0, large); 12]).await;
-    let topic = log.shared.known(&schedule(0, "").target).expect("it is ours");
-    let mut firsts = Vec::new();
-    while reader(&log, 0).span().first < 11 {
-        let topic = topic.clone();
-        let first = reader(&log, 0).span().first;
-        let drop = db.ask(0, move |batch| topic.partitions[0].drop_below(batch, first, 11));
-        drop.await.expect("it answers").expect("they can be read");
-        firsts.push(reader(&log, 0).span().first);
+    for number in 0..300 {
+        let pair = (2 * number..).take(2).map(|record: usize| (0, Bytes::from(record.to_string())));
+        write_together(&db, &log, pair.collect()).await;
     }
-    assert_eq!(firsts, [5, 10, 11]);
-    assert_eq!(frames(&db, &log, 0), [(11, 1)]);
+    assert_eq!(firsts(&db, &log, 579).await, [512, 579]);
+    assert_eq!(frames(&db, &log, 0)[..2], [(578, 2), (580, 2)], "578 is gone, 579 is not");
+    assert_eq!(firsts(&db, &log, 600).await, [600]);
+    assert_eq!(frames(&db, &log, 0), []);
 }
 
 #[tokio::test]
