@@ -26,7 +26,7 @@ use super::measure::{Usage, forget_peak, rss_peak_mb};
 use super::pace::Pace;
 use super::report::Report;
 use super::rows::{Rows, Written};
-use super::samples::Sampler;
+use super::samples::{STEP, STEP_LATENESS, Sampler};
 use super::seen::{Seen, wall_ms};
 use super::sink::Sink;
 use super::site::Site;
@@ -180,10 +180,19 @@ impl<'a> Bench<'a> {
 
     /// What is measured begins here: all that was counted before is forgotten.
     pub(super) fn begin(&self) -> anyhow::Result<Span> {
+        self.begin_looking(STEP)
+    }
+
+    /// The same of a load whose lateness is measured.
+    pub(super) fn begin_lateness(&self) -> anyhow::Result<Span> {
+        self.begin_looking(STEP_LATENESS)
+    }
+
+    fn begin_looking(&self, step: Duration) -> anyhow::Result<Span> {
         self.seen.forget();
         self.rows.forget();
         forget_peak()?;
-        let sampler = Sampler::start(self.seen.clone(), self.rows.clone())?;
+        let sampler = Sampler::start(self.seen.clone(), self.rows.clone(), step)?;
         let store = self.node().store();
         Ok(Span { sampler, requests: store.requests(), packed: store.packed(), usage: Usage::now() })
     }

@@ -1,4 +1,4 @@
-//! What a run looks like over time: every 100 ms how much was done and stored, memory, and processor time by part.
+//! What a run looks like over time: every 100 ms, or every second, how much was done and stored, memory, and processor time by part.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,10 @@ use super::rows::Rows;
 use super::seen::Seen;
 use super::threads::Threads;
 
-const STEP: Duration = Duration::from_millis(100);
+/// How often is looked where throughput is measured.
+pub(super) const STEP: Duration = Duration::from_millis(100);
+/// The same where lateness is: a look takes half a millisecond of one core, which ten times a second would be a per cent of the tasks.
+pub(super) const STEP_LATENESS: Duration = Duration::from_secs(1);
 /// Samples that are kept; when there are more, every second one is dropped and the step doubled.
 const SAMPLES_MAX: usize = 1_200;
 
@@ -51,11 +54,12 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    pub(super) fn start(seen: Arc<Seen>, rows: Arc<Rows>) -> anyhow::Result<Sampler> {
+    /// One that looks after each step, later after twice and more of it.
+    pub(super) fn start(seen: Arc<Seen>, rows: Arc<Rows>, mut step: Duration) -> anyhow::Result<Sampler> {
         let (looks, is_over) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
         let (kept, over) = (looks.clone(), is_over.clone());
         let thread = std::thread::Builder::new().name("bench-sampler".to_owned()).spawn(move || {
-            let (begun, mut step, mut threads) = (Instant::now(), STEP, Threads::default());
+            let (begun, mut threads) = (Instant::now(), Threads::default());
             let mut next = begun;
             loop {
                 // The last look is after the end.

@@ -19,7 +19,7 @@ pub(super) async fn steady(bench: &Bench<'_>) -> anyhow::Result<Report> {
     let tasks = bench.plan.rate * bench.plan.seconds;
     bench.bar.set_message("steady");
     let mut ticks = tokio::time::interval(Duration::from_micros(1_000_000 / bench.plan.rate));
-    let (span, mut sends) = (bench.begin()?, JoinSet::new());
+    let (span, mut sends) = (bench.begin_lateness()?, JoinSet::new());
     let from = wall_ms() + AHEAD.as_millis() as i64;
     for (number, task) in bench.numbers(tasks).enumerate() {
         ticks.tick().await;
