@@ -26,7 +26,7 @@ use super::measure::{Usage, forget_peak, rss_peak_mb};
 use super::pace::Pace;
 use super::report::Report;
 use super::rows::{Rows, Written};
-use super::samples::{STEP, STEP_LATENESS, Sampler};
+use super::samples::{STEP, Sampler};
 use super::seen::{Seen, wall_ms};
 use super::sink::Sink;
 use super::site::Site;
@@ -180,15 +180,11 @@ impl<'a> Bench<'a> {
 
     /// What is measured begins here: all that was counted before is forgotten.
     pub(super) fn begin(&self) -> anyhow::Result<Span> {
-        self.begin_looking(STEP)
+        self.begin_looking_every(STEP)
     }
 
-    /// The same of a load whose lateness is measured.
-    pub(super) fn begin_lateness(&self) -> anyhow::Result<Span> {
-        self.begin_looking(STEP_LATENESS)
-    }
-
-    fn begin_looking(&self, step: Duration) -> anyhow::Result<Span> {
+    /// The same, looked at after each step.
+    pub(super) fn begin_looking_every(&self, step: Duration) -> anyhow::Result<Span> {
         self.seen.forget();
         self.rows.forget();
         forget_peak()?;

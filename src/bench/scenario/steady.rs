@@ -9,6 +9,7 @@ use super::super::event::held;
 use super::super::measure::settled_rss_mb;
 use super::super::report::Report;
 use super::super::rig::Bench;
+use super::super::samples::STEP_LATENESS;
 use super::super::seen::wall_ms;
 
 /// How far ahead the tasks of a steady load are due.
@@ -19,7 +20,7 @@ pub(super) async fn steady(bench: &Bench<'_>) -> anyhow::Result<Report> {
     let tasks = bench.plan.rate * bench.plan.seconds;
     bench.bar.set_message("steady");
     let mut ticks = tokio::time::interval(Duration::from_micros(1_000_000 / bench.plan.rate));
-    let (span, mut sends) = (bench.begin_lateness()?, JoinSet::new());
+    let (span, mut sends) = (bench.begin_looking_every(STEP_LATENESS)?, JoinSet::new());
     let from = wall_ms() + AHEAD.as_millis() as i64;
     for (number, task) in bench.numbers(tasks).enumerate() {
         ticks.tick().await;

@@ -15,8 +15,8 @@ use crate::store::embedded::{Batch, Database, Failure};
 
 /// Newest records of a partition that stay, applied or not, for whoever looks.
 pub(super) const KEEP_RECORDS: u64 = 1_000;
-/// Records that go at once at least: fewer are left for a later commit.
-pub(super) const STEP_RECORDS: u64 = 1_000;
+/// A commit drops nothing while fewer records than this could go.
+const DROP_RECORDS_MIN: u64 = 1_000;
 /// Bytes that a step counts for in the writer's bounds.
 const STEP_BYTES: usize = 32 * DROP_FRAMES_MAX;
 
@@ -40,7 +40,7 @@ pub(super) fn hint(db: &Database, topic: &Arc<TopicState>, shard: Shard, below: 
     };
     let Span { first, next } = partition.span();
     let below = below.min(next.saturating_sub(KEEP_RECORDS));
-    if below < first + STEP_RECORDS || partition.trimming.swap(true, Ordering::AcqRel) {
+    if below < first + DROP_RECORDS_MIN || partition.trimming.swap(true, Ordering::AcqRel) {
         return;
     }
     let trimming = Trimming { topic: Arc::clone(topic), index: shard.0 as usize };
