@@ -17,6 +17,7 @@ mod due_soon;
 pub(crate) mod gates;
 mod membership;
 mod observe;
+mod pace;
 pub(crate) mod perform;
 mod publish;
 mod rehearsal;

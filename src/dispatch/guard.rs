@@ -4,7 +4,7 @@
 //! the handler can tell: it keeps the highest token seen per queue and refuses a lower one. Tokens of different shards
 //! are not comparable, so a queue is known with its shard.
 //!
-//! Memory is bounded. The queue that was quiet longest is forgotten first; what stays of it is its epoch, as the
+//! Memory is bounded. Those queues that were quiet longest are forgotten first; what stays of one is its epoch, as the
 //! least one that any forgotten queue of its shard is still taken from. So an old owner stays fenced as long as the guard
 //! lives, and what forgetting gives up is only the order of two attempts of one and the same owner.
 //!
@@ -13,7 +13,7 @@
 
 mod disk;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -26,8 +26,8 @@ use crate::model::{AttemptToken, Epoch, Generation, QueueName, Shard};
 /// Queues remembered unless said otherwise.
 pub const GUARD_QUEUES_MAX: usize = 100_000;
 
-/// Uses remembered beside twice the queues.
-const USES_MIN: usize = 64;
+/// When there are too many queues, one in so many is forgotten at once: which were quiet longest is found by looking at all.
+const FORGOTTEN_SHARE: usize = 16;
 
 /// A token lower than one seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -71,8 +71,6 @@ struct Seen {
     queues_max: usize,
     clock: u64,
     queues: IndexMap<(Shard, QueueName), Mark, RandomState>,
-    /// Every use of a queue, in order; those that are not its last say nothing.
-    uses: VecDeque<(u64, (Shard, QueueName))>,
     floors: BTreeMap<Shard, (Generation, Epoch)>,
     disk: Option<Disk>,
 }
@@ -80,6 +78,7 @@ struct Seen {
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     highest: AttemptToken,
+    /// When it was used last, by the guard's clock.
     used: u64,
 }
 
@@ -113,7 +112,6 @@ impl FencingGuard {
             queues_max: queues_max.max(1),
             clock: 0,
             queues: IndexMap::default(),
-            uses: VecDeque::new(),
             floors: BTreeMap::new(),
         };
         FencingGuard { seen: Arc::new(Mutex::new(seen)) }
@@ -140,9 +138,9 @@ impl FencingGuard {
 
 impl Seen {
     fn admit(&mut self, queue: (Shard, QueueName), token: AttemptToken) -> Result<(), NotAdmitted> {
-        let known = self.queues.get(&queue).copied();
+        let known = self.queues.get_index_of(&queue);
         let highest = match (known, &self.disk) {
-            (Some(mark), _) => Some(mark.highest),
+            (Some(index), _) => Some(self.queues[index].highest),
             (None, Some(disk)) => disk.highest(queue.0, &queue.1).map_err(|error| on_disk(&error))?,
             (None, None) => self.floor(queue.0),
         };
@@ -153,14 +151,15 @@ impl Seen {
             disk.put(queue.0, &queue.1, token).map_err(|error| on_disk(&error))?;
         }
         self.clock += 1;
-        self.uses.push_back((self.clock, queue.clone()));
-        self.queues.insert(queue, Mark { highest: token, used: self.clock });
-        if self.uses.len() > USES_MIN + 2 * self.queues.len() {
-            let queues = &self.queues;
-            self.uses.retain(|(used, queue)| queues.get(queue).is_some_and(|mark| mark.used == *used));
-        }
-        if self.queues.len() > self.queues_max {
-            self.forget_quietest();
+        let mark = Mark { highest: token, used: self.clock };
+        match known {
+            Some(index) => self.queues[index] = mark,
+            None => {
+                self.queues.insert(queue, mark);
+                if self.queues.len() > self.queues_max {
+                    self.forget_quietest();
+                }
+            }
         }
         Ok(())
     }
@@ -172,16 +171,19 @@ impl Seen {
     }
 
     fn forget_quietest(&mut self) {
-        let quietest = loop {
-            let Some((used, queue)) = self.uses.pop_front() else { return };
-            if self.queues.get(&queue).is_some_and(|mark| mark.used == used) {
-                break queue;
+        let mut uses: Vec<u64> = self.queues.values().map(|mark| mark.used).collect();
+        let count = (uses.len() / FORGOTTEN_SHARE).max(1);
+        let last = *uses.select_nth_unstable(count - 1).1;
+        let floors = &mut self.floors;
+        self.queues.retain(|(shard, _), mark| {
+            let stays = mark.used > last;
+            if !stays {
+                let epoch = (mark.highest.generation, mark.highest.epoch);
+                let floor = floors.entry(*shard).or_insert(epoch);
+                *floor = epoch.max(*floor);
             }
-        };
-        let Some((queue, mark)) = self.queues.swap_remove_entry(&quietest) else { return };
-        let epoch = (mark.highest.generation, mark.highest.epoch);
-        let floor = self.floors.entry(queue.0).or_insert(epoch);
-        *floor = epoch.max(*floor);
+            stays
+        });
     }
 }
 
@@ -191,7 +193,7 @@ fn on_disk(error: &fjall::Error) -> NotAdmitted {
 
 #[cfg(test)]
 mod tests {
-    use super::{Fenced, FencingGuard, NotAdmitted, USES_MIN};
+    use super::{FORGOTTEN_SHARE, Fenced, FencingGuard, NotAdmitted};
     use crate::model::{AttemptToken, Epoch, Generation, QueueName, Shard};
 
     fn token(epoch: u64, sequence: u64) -> AttemptToken {
@@ -263,6 +265,28 @@ mod tests {
     }
 
     #[test]
+    fn of_many_queues_the_quietest_are_forgotten_together() {
+        let guard = FencingGuard::new(160);
+        let name = |index: u64| queue(&format!("q{index}"));
+        for index in 0..160 {
+            guard.admit(Shard(1), &name(index), token(5, 7)).expect("taken");
+        }
+        guard.admit(Shard(1), &name(0), token(5, 7)).expect("taken");
+        guard.admit(Shard(1), &name(160), token(5, 7)).expect("taken");
+        assert_eq!(guard.queues(), 161 - 161 / FORGOTTEN_SHARE);
+        for kept in [0, 11, 159, 160] {
+            assert!(guard.admit(Shard(1), &name(kept), token(5, 6)).is_err(), "{kept} is known");
+        }
+        for forgotten in 1..=10 {
+            assert!(
+                guard.admit(Shard(1), &name(forgotten), token(4, 9)).is_err(),
+                "of {forgotten} the epoch is"
+            );
+            assert!(guard.admit(Shard(1), &name(forgotten), token(5, 6)).is_ok(), "{forgotten} is not");
+        }
+    }
+
+    #[test]
     fn memory_stays_bounded_over_many_queues() {
         let guard = FencingGuard::new(10);
         for index in 0..1_000 {
@@ -270,6 +294,5 @@ mod tests {
         }
         let seen = guard.lock();
         assert_eq!((seen.queues.len(), seen.floors.len()), (10, 4));
-        assert!(seen.uses.len() <= USES_MIN + 2 * 10, "{} uses", seen.uses.len());
     }
 }

@@ -16,6 +16,7 @@ use crate::telemetry::otlp::Attempt;
 
 use super::alarm::Alarm;
 use super::clock::boot_us;
+use super::pace::Pace;
 use super::{Clock, Shared};
 
 /// What an actor is told from outside.
@@ -51,7 +52,7 @@ pub(super) struct Actor {
     pub(super) answers: FuturesUnordered<BoxFuture<'static, Input>>,
     /// The fetch without an answer yet, never more than one: an older one would take records that nobody waits for, and
     /// to the next one they would look like a gap in the log.
-    pub(super) fetch: Option<BoxFuture<'static, Fetched>>,
+    fetch: Option<BoxFuture<'static, Fetched>>,
     /// Where handler calls report their end.
     pub(super) ended: mpsc::UnboundedSender<Input>,
     ends: mpsc::UnboundedReceiver<Input>,
@@ -60,6 +61,10 @@ pub(super) struct Actor {
     pub(super) unpersisted: VecDeque<(u64, Instant)>,
     /// Records fetched and not applied, for the rejected topic and for forwarding.
     pub(super) records: BTreeMap<u64, Record>,
+    /// The handler of the last task that was fetched.
+    pub(super) handler: Option<HandlerName>,
+    /// When what is fetched gives way to calls.
+    pace: Pace,
     /// Jumps of the clock that the engine knows of.
     clock_jumps: u64,
     /// What the engine was told last of what time it is.
@@ -69,7 +74,7 @@ pub(super) struct Actor {
     alarm: Alarm,
 }
 
-type Fetched = (u64, Result<Vec<Record>, crate::log::Error>);
+pub(super) type Fetched = (u64, Result<Vec<Record>, crate::log::Error>);
 
 /// Inputs taken before effects are performed and the scheduler gets a turn.
 const INPUTS_PER_TURN: usize = 256;
@@ -94,6 +99,8 @@ impl Actor {
             calls: BTreeMap::new(),
             unpersisted: VecDeque::new(),
             records: BTreeMap::new(),
+            handler: None,
+            pace: Pace::default(),
             clock_jumps,
             seen,
             counts: false,
@@ -105,7 +112,12 @@ impl Actor {
     pub(super) async fn run(mut self) {
         loop {
             self.perform_all();
-            let timeout = self.engine.poll_timeout();
+            let gives_way = if self.fetch.is_some() && !self.calls.is_empty() {
+                self.pace.gives_way_until(self.seen.boot)
+            } else {
+                None
+            };
+            let timeout = self.engine.poll_timeout().into_iter().chain(gives_way).min();
             tokio::select! {
                 biased;
                 command = self.inbox.recv() => match command {
@@ -114,8 +126,8 @@ impl Actor {
                 },
                 Some(end) = self.ends.recv() => self.tell(end),
                 Some(answer) = self.answers.next(), if !self.answers.is_empty() => self.tell(answer),
-                Some((ticket, fetched)) = OptionFuture::from(self.fetch.as_mut()) => {
-                    self.fetch = None;
+                Some((ticket, fetched)) = OptionFuture::from(self.fetch.as_mut()), if gives_way.is_none() => {
+                    self.set_fetch(None);
                     self.fetched(ticket, fetched);
                 }
                 () = until(&mut self.alarm, &self.shared.clock, self.seen, timeout) => self.tell(Input::Tick),
@@ -125,6 +137,11 @@ impl Actor {
             self.forget_when_released();
             self.count(self.engine.runs());
         }
+    }
+
+    pub(super) fn set_fetch(&mut self, fetch: Option<BoxFuture<'static, Fetched>>) {
+        self.fetch = fetch;
+        self.pace.fetched();
     }
 
     /// A shard counts for this instance's part of limits as long as it runs: before its first start, and not after its last.
@@ -179,6 +196,7 @@ impl Actor {
             && let Some(call) = self.calls.remove(seq)
         {
             self.shared.slots.ended(&call.handler, end.outcome);
+            self.pace.ended(self.seen.boot);
         }
         let now = self.shared.clock.now();
         self.seen = now;

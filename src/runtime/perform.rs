@@ -8,7 +8,9 @@ use crate::engine::{
     CallEnd, CallOrder, Effect, Failure, Incoming, Input, KeyLookup, Lane, LogEnd, Observation,
 };
 use crate::log::{self, Record, Topic};
-use crate::model::{IdsRow, Origin, Outcome, Place, Progress, Rejection, Row, Shard, Version, limits};
+use crate::model::{
+    Event, IdsRow, Origin, Outcome, Place, Progress, Rejection, Row, Shard, Verb, Version, limits,
+};
 use crate::store::{self, Bump, Lookup};
 use crate::wire::{event, forward};
 
@@ -45,16 +47,16 @@ impl Actor {
             }
             Effect::ReadLogEnd(ticket) => self.read_log_end(ticket),
             Effect::Seek(ticket, offset) => {
-                self.fetch = None;
+                self.set_fetch(None);
                 let sought = self.shared.consumer.seek(self.shard, offset);
                 self.answer_later(async move { Input::Sought(ticket, sought.await.map_err(log_failure)) });
             }
             Effect::Fetch { ticket, records_max, bytes_max } => {
                 let fetched = self.shared.consumer.fetch(self.shard, records_max, bytes_max);
-                self.fetch = Some(Box::pin(async move { (ticket, fetched.await) }));
+                self.set_fetch(Some(Box::pin(async move { (ticket, fetched.await) })));
             }
             Effect::StopFetch => {
-                self.fetch = None;
+                self.set_fetch(None);
                 self.shared.consumer.stop(self.shard);
             }
             Effect::Commit(offset) => {
@@ -167,12 +169,22 @@ impl Actor {
             Ok(records) => records,
             Err(error) => return self.tell(Input::Fetched(ticket, Err(log_failure(error)))),
         };
-        let incoming = records.iter().map(|record| decode(record, &self.shared)).collect();
+        let mut incoming: Vec<Incoming> = records.iter().map(|record| decode(record, &self.shared)).collect();
+        incoming.iter_mut().for_each(|incoming| self.share_handler(incoming));
         if let Some(last) = records.last() {
             self.unpersisted.push_back((last.offset, Instant::now()));
         }
         self.records.extend(records.into_iter().map(|record| (record.offset, record)));
         self.tell(Input::Fetched(ticket, Ok(incoming)));
+    }
+
+    /// Tasks that follow one another mostly have one handler: its name is one piece of memory then, of this shard alone.
+    fn share_handler(&mut self, incoming: &mut Incoming) {
+        let Ok((Event { verb: Verb::Schedule(_, content), .. }, _)) = &mut incoming.decoded else { return };
+        match &self.handler {
+            Some(handler) if *handler == content.handler => content.handler.clone_from(handler),
+            _ => self.handler = Some(content.handler.clone()),
+        }
     }
 
     fn look_up(&mut self, ticket: u64, lookups: Vec<KeyLookup>) {

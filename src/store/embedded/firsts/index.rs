@@ -7,13 +7,14 @@
 //! The hash (SipHash-1-3 with 128 bits) has a key of its own in each directory, so that nobody who chooses ids can make two meet; the
 //! pack has the whole key of the task for who reads it.
 
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use fjall::Keyspace;
+use foldhash::fast::RandomState;
+use indexmap::IndexMap;
 use siphasher::sip128::SipHasher13;
 
 use super::{number, pack, split, unreadable};
@@ -28,6 +29,9 @@ const AT_BYTES: usize = 9;
 
 /// The hash of a task's key.
 pub(super) type Hash = u128;
+
+/// Looked up by hash: to keep them in order costs more than to put them in order at the end.
+type Events = IndexMap<Hash, At, RandomState>;
 
 /// Where an event lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,9 +74,9 @@ struct Recent {
     /// The number of the next pack.
     next: u64,
     /// Of the latest packs.
-    open: BTreeMap<Hash, At>,
+    open: Events,
     /// Being written into the table, if that is under way.
-    loading: Arc<BTreeMap<Hash, At>>,
+    loading: Arc<Events>,
     load: Option<Load>,
     /// Forgotten while they were written into the table: to be taken away there, before the next are written.
     owed: Vec<Hash>,
@@ -177,7 +181,7 @@ impl Index {
         let mut recent = lock(&self.recent);
         for (hash, at) in forgotten {
             if recent.open.get(hash) == Some(at) {
-                recent.open.remove(hash);
+                recent.open.swap_remove(hash);
             } else if recent.loading.get(hash) == Some(at) {
                 recent.owed.push(*hash);
             }
@@ -233,7 +237,9 @@ impl Index {
     }
 }
 
-fn write(table: &Keyspace, events: &BTreeMap<Hash, At>) -> fjall::Result<()> {
+fn write(table: &Keyspace, events: &Events) -> fjall::Result<()> {
+    let mut events: Vec<_> = events.iter().collect();
+    events.sort_unstable_by_key(|(hash, _)| **hash);
     let mut ingestion = table.start_ingestion()?;
     for (hash, at) in events {
         ingestion.write(hash.to_be_bytes(), at.encode())?;
@@ -257,11 +263,10 @@ fn hash_key(meta: &Keyspace) -> Result<[u8; HASH_KEY_BYTES], Failure> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::sync::Arc;
     use std::sync::mpsc::channel;
 
-    use super::{At, Index, Load, lock};
+    use super::{At, Events, Index, Load, lock};
 
     #[test]
     fn what_is_forgotten_while_it_is_written_is_owed_until_that_has_ended() {
@@ -270,7 +275,7 @@ mod tests {
         let (go, wait) = channel::<()>();
         {
             let mut recent = lock(&index.recent);
-            recent.loading = Arc::new(BTreeMap::from([(1, at(0)), (2, at(1))]));
+            recent.loading = Arc::new(Events::from_iter([(1, at(0)), (2, at(1))]));
             let thread = std::thread::spawn(move || {
                 let _ = wait.recv();
                 Ok(())
