@@ -125,6 +125,8 @@ pub(super) enum SlotChange {
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     lines: Map<Lane, Line>,
+    /// Heads that stand in them.
+    heads: usize,
     /// Those that changed since slots were settled, by their place in `lines`.
     changed: Vec<usize>,
     /// Those that may have a head and a slot for it.
@@ -148,13 +150,15 @@ impl Lines {
 
     pub(super) fn join(&mut self, lane: &Lane, place: Place) {
         let at = self.at(lane);
-        self.changes(at).heads.insert(place);
+        let is_new = self.changes(at).heads.insert(place);
+        self.heads += usize::from(is_new);
         self.may_be_startable(at);
     }
 
     pub(super) fn leave(&mut self, lane: &Lane, place: Place) {
         if let Some(at) = self.lines.get_index_of(lane) {
-            self.changes(at).heads.remove(&place);
+            let stood = self.changes(at).heads.remove(&place);
+            self.heads -= usize::from(stood);
         }
     }
 
@@ -164,6 +168,11 @@ impl Lines {
         line.asked = line.asked.saturating_sub(count);
         line.free += count;
         self.may_be_startable(at);
+    }
+
+    /// How many heads stand in all lines.
+    pub(super) fn heads(&self) -> usize {
+        self.heads
     }
 
     /// The next head that has a slot, and its lane; the slot is taken.
@@ -176,6 +185,7 @@ impl Lines {
                 self.startable.pop_front();
                 continue;
             };
+            self.heads -= 1;
             line.free -= 1;
             line.waits_since = None;
             let lane = lane.clone();
@@ -213,6 +223,7 @@ impl Lines {
         for line in self.lines.values_mut() {
             line.heads.clear();
         }
+        self.heads = 0;
         self.changed = (0..self.lines.len()).collect();
         self.startable.clear();
         // Nothing is asked for without heads, so the time does not count.

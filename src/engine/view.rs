@@ -259,6 +259,11 @@ impl Engine {
         self.phase_word() == "running"
     }
 
+    /// How many heads of queues wait for a slot.
+    pub fn heads_in_line(&self) -> usize {
+        self.lines.heads()
+    }
+
     fn phase_word(&self) -> &'static str {
         match (self.stage, self.ownership.phase_word()) {
             (Stage::Stopped, _) => "stopped",

@@ -112,11 +112,7 @@ impl Actor {
     pub(super) async fn run(mut self) {
         loop {
             self.perform_all();
-            let gives_way = if self.fetch.is_some() && !self.calls.is_empty() {
-                self.pace.gives_way_until(self.seen.boot)
-            } else {
-                None
-            };
+            let gives_way = self.gives_way_until();
             let timeout = self.engine.poll_timeout().into_iter().chain(gives_way).min();
             tokio::select! {
                 biased;
@@ -137,6 +133,12 @@ impl Actor {
             self.forget_when_released();
             self.count(self.engine.runs());
         }
+    }
+
+    /// Until when the fetch under way gives way to calls. It does not where nothing waits for a slot: then there is time for it.
+    fn gives_way_until(&mut self) -> Option<Boot> {
+        let may = self.fetch.is_some() && !self.calls.is_empty() && self.engine.heads_in_line() > 0;
+        if may { self.pace.gives_way_until(self.seen.boot) } else { None }
     }
 
     pub(super) fn set_fetch(&mut self, fetch: Option<BoxFuture<'static, Fetched>>) {

@@ -1,8 +1,8 @@
 //! When a shard takes in records that were fetched, beside its calls.
 //!
 //! Whatever waits in memory is read from afar at each of its steps, so a shard that takes in faster than it runs gets slower by it.
-//! While calls end fast, records are taken in when none is under way, and what is ahead of that waits in the log. Where calls take
-//! long, they hold nothing up; and no fetch waits for longer than [`SPAN_MS`].
+//! While calls end fast and heads wait for slots, records are read when no call is under way; what is behind them waits in the log.
+//! Where all calls take long, or nothing waits, nothing gives way; and a fetch, of 512 records at most, gives way for [`SPAN_MS`] at most.
 
 use crate::model::Boot;
 
