@@ -63,7 +63,7 @@ pub(super) struct Actor {
     pub(super) records: BTreeMap<u64, Record>,
     /// The handler of the last task that was fetched.
     pub(super) handler: Option<HandlerName>,
-    /// When what is fetched gives way to calls.
+    /// When a fetch gives way to calls.
     pace: Pace,
     /// Jumps of the clock that the engine knows of.
     clock_jumps: u64,
@@ -141,9 +141,10 @@ impl Actor {
         if may { self.pace.gives_way_until(self.seen.boot) } else { None }
     }
 
+    /// Every change of what is being fetched goes through here.
     pub(super) fn set_fetch(&mut self, fetch: Option<BoxFuture<'static, Fetched>>) {
         self.fetch = fetch;
-        self.pace.fetched();
+        self.pace.forget_fetch();
     }
 
     /// A shard counts for this instance's part of limits as long as it runs: before its first start, and not after its last.

@@ -1,4 +1,4 @@
-//! When a shard takes in records that were fetched, beside its calls.
+//! When a shard reads on in its log, beside its calls.
 //!
 //! Whatever waits in memory is read from afar at each of its steps, so a shard that takes in faster than it runs gets slower by it.
 //! While calls end fast and heads wait for slots, records are read when no call is under way; what is behind them waits in the log.
@@ -6,7 +6,7 @@
 
 use crate::model::Boot;
 
-/// Longest time for which what is fetched gives way, and over which ends are counted, in milliseconds.
+/// Longest time for which a fetch gives way, and over which ends are counted, in milliseconds.
 const SPAN_MS: u64 = 50;
 /// Calls that end within a span where they end fast.
 const ENDS_MIN: u32 = 200;
@@ -32,8 +32,8 @@ impl Pace {
         self.in_span += 1;
     }
 
-    /// What was fetched is taken in, or wanted no more.
-    pub(super) fn fetched(&mut self) {
+    /// The fetch under way is another, or none.
+    pub(super) fn forget_fetch(&mut self) {
         self.until = None;
     }
 
@@ -78,7 +78,7 @@ mod tests {
         assert_eq!(pace.gives_way_until(until), None);
         assert_eq!(pace.gives_way_until(until.plus_ms(SPAN_MS - 1)), None, "it is the same fetch");
         (0..ENDS_MIN).for_each(|_| pace.ended(until));
-        pace.fetched();
+        pace.forget_fetch();
         assert_eq!(pace.gives_way_until(until), Some(until.plus_ms(SPAN_MS)), "the next one");
     }
 

@@ -178,7 +178,7 @@ impl Actor {
         self.tell(Input::Fetched(ticket, Ok(incoming)));
     }
 
-    /// Tasks that follow one another mostly have one handler: its name is one piece of memory then, of this shard alone.
+    /// Tasks that follow one another mostly have one handler: its name is one piece of memory then, which no other shard counts.
     fn share_handler(&mut self, incoming: &mut Incoming) {
         let Ok((Event { verb: Verb::Schedule(_, content), .. }, _)) = &mut incoming.decoded else { return };
         match &self.handler {
