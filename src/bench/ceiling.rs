@@ -98,8 +98,9 @@ enum Place {
     /// Each run in a database of its own, made in this folder and removed after it: what is measured has none of it to compact,
     /// and no run has that of the one before.
     Embedded(PathBuf),
+    /// Each run in tables of its own, which are dropped after it.
     #[cfg(feature = "cassandra")]
-    Servers { producer: Arc<dyn Producer>, tables: Arc<servers::Tables> },
+    Servers { producer: Arc<dyn Producer>, keyspace: Arc<servers::Keyspace> },
 }
 
 /// What the tasks of a run share, with all they need before the time is taken.
@@ -115,7 +116,7 @@ struct Shared {
 enum Writer {
     Embedded(EmbeddedStore),
     #[cfg(feature = "cassandra")]
-    Servers(Arc<servers::Tables>),
+    Servers(Box<servers::Tables>),
 }
 
 impl Place {
@@ -126,7 +127,7 @@ impl Place {
         #[cfg(feature = "cassandra")]
         return Ok(Place::Servers {
             producer: producer.clone(),
-            tables: Arc::new(servers::Tables::open(site.config()).await?),
+            keyspace: Arc::new(servers::Keyspace::open(site.config()).await?),
         });
         #[cfg(not(feature = "cassandra"))]
         {
@@ -162,7 +163,9 @@ impl Program {
                 (producer, Writer::Embedded(store))
             }
             #[cfg(feature = "cassandra")]
-            Place::Servers { producer, tables } => (producer.clone(), Writer::Servers(tables.clone())),
+            Place::Servers { producer, keyspace } => {
+                (producer.clone(), Writer::Servers(Box::new(servers::Tables::make(keyspace.clone()).await?)))
+            }
         };
         let (load, drawn) = (self.load.clone(), self.drawn.clone());
         let sends = Arc::new(Semaphore::new(sends_at_once(load.payload_bytes)));
@@ -171,6 +174,10 @@ impl Program {
 
     /// A run has ended.
     async fn end(&self, shared: Arc<Shared>) -> anyhow::Result<()> {
+        #[cfg(feature = "cassandra")]
+        if let Writer::Servers(tables) = &shared.writer {
+            return tables.remove().await;
+        }
         drop(shared);
         if let Place::Embedded(dir) = &self.place {
             tokio::fs::remove_dir_all(dir).await.context("the folder of the raw program")?;

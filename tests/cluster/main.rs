@@ -9,6 +9,7 @@
 mod access;
 mod away;
 mod batches;
+mod bench;
 mod cancels;
 mod checker;
 mod client;

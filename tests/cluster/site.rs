@@ -12,6 +12,9 @@ use dueline::log::kafka::topics;
 use dueline::store::cassandra::{Cassandra, migrate};
 use dueline::store::{Cluster, Store};
 use futures::FutureExt as _;
+use scylla::client::session::Session;
+use scylla::client::session_builder::SessionBuilder;
+use scylla::errors::NewSessionError;
 
 use crate::clock;
 use crate::instance::Instance;
@@ -255,11 +258,20 @@ max = "2s"
         }
     }
 
+    async fn session(&self) -> Result<Session, NewSessionError> {
+        SessionBuilder::new().known_node(&self.cassandra).build().await
+    }
+
+    /// The names of all keyspaces.
+    pub(crate) async fn keyspaces(&self) -> Vec<String> {
+        let session = self.session().await.expect("the store answers");
+        let names = session.query_unpaged("SELECT keyspace_name FROM system_schema.keyspaces", ()).await;
+        let names = names.expect("the keyspaces").into_rows_result().expect("rows");
+        names.rows::<(String,)>().expect("names").map(|name| name.expect("a name").0).collect()
+    }
+
     async fn drop_keyspace(&self) -> Result<(), Box<dyn std::error::Error>> {
-        let session = scylla::client::session_builder::SessionBuilder::new()
-            .known_node(&self.cassandra)
-            .build()
-            .await?;
+        let session = self.session().await?;
         let mut drop = scylla::statement::Statement::new(format!("DROP KEYSPACE IF EXISTS {}", self.unique));
         drop.set_request_timeout(Some(Duration::from_secs(60)));
         session.query_unpaged(drop, ()).await?;

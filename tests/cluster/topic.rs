@@ -27,13 +27,27 @@ pub(crate) async fn read(site: &Site, name: &str) -> Vec<Found> {
     tokio::task::spawn_blocking(move || read_all(&kafka, &topic)).await.expect("the topic can be read")
 }
 
-fn read_all(kafka: &str, topic: &str) -> Vec<Found> {
-    let consumer: BaseConsumer = ClientConfig::new()
+/// The names of all topics.
+pub(crate) async fn names(site: &Site) -> Vec<String> {
+    let kafka = site.kafka.clone();
+    let names = move || {
+        let metadata = consumer(&kafka).fetch_metadata(None, WAIT).expect("metadata");
+        metadata.topics().iter().map(|topic| topic.name().to_owned()).collect()
+    };
+    tokio::task::spawn_blocking(names).await.expect("the topics can be listed")
+}
+
+fn consumer(kafka: &str) -> BaseConsumer {
+    ClientConfig::new()
         .set("bootstrap.servers", kafka)
         .set("group.id", "cluster-test-reader")
         .set("enable.auto.commit", "false")
         .create()
-        .expect("a consumer");
+        .expect("a consumer")
+}
+
+fn read_all(kafka: &str, topic: &str) -> Vec<Found> {
+    let consumer = consumer(kafka);
     let metadata = consumer.fetch_metadata(Some(topic), WAIT).expect("metadata");
     let partitions: Vec<i32> =
         metadata.topics()[0].partitions().iter().map(|partition| partition.id()).collect();

@@ -1,7 +1,8 @@
-//! The raw program on Cassandra: tables of its own in the keyspace of the run, made as Dueline's are.
+//! The raw program on Cassandra: tables of its own in the keyspace of what is measured, made as Dueline's are.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -57,9 +58,15 @@ pub(in super::super) async fn session(config: &Config) -> anyhow::Result<Session
     cassandra::session(&options).await.context("Cassandra")
 }
 
-/// Its tables and statements.
-pub(super) struct Tables {
+/// Where it writes.
+pub(super) struct Keyspace {
     session: Session,
+    name: String,
+}
+
+/// Its tables and statements, for one run: none has the rows of another to flush and compact, nor has what is measured.
+pub(super) struct Tables {
+    keyspace: Arc<Keyspace>,
     by_id: PreparedStatement,
     due: PreparedStatement,
 }
@@ -70,29 +77,53 @@ type DueColumns<'a> = (i32, i64, i32, i64, i64, i8, i64, i64, &'a str);
 type ByIdColumns<'a> = (String, i64, i64, &'a str);
 
 /// With the options that the first migration gives to `task_event` and `due`.
-const TABLES: [&str; 2] = [
-    "raw_by_id (key text, version bigint, epoch bigint, data text, PRIMARY KEY (key, version, epoch)) WITH CLUSTERING \
-     ORDER BY (version DESC, epoch DESC) AND compaction = {'class': 'UnifiedCompactionStrategy'}",
-    "raw_due (shard int, bucket bigint, sub int, ready_at bigint, version bigint, kind tinyint, epoch bigint, seq \
-     bigint, data text, PRIMARY KEY ((shard, bucket, sub), ready_at, version, kind, epoch, seq)) WITH compaction = \
-     {'class': 'UnifiedCompactionStrategy'}",
+const TABLES: [(&str, &str); 2] = [
+    (
+        "raw_by_id",
+        "(key text, version bigint, epoch bigint, data text, PRIMARY KEY (key, version, epoch)) WITH CLUSTERING \
+         ORDER BY (version DESC, epoch DESC) AND compaction = {'class': 'UnifiedCompactionStrategy'}",
+    ),
+    (
+        "raw_due",
+        "(shard int, bucket bigint, sub int, ready_at bigint, version bigint, kind tinyint, epoch bigint, seq \
+         bigint, data text, PRIMARY KEY ((shard, bucket, sub), ready_at, version, kind, epoch, seq)) WITH \
+         compaction = {'class': 'UnifiedCompactionStrategy'}",
+    ),
 ];
 
+impl Keyspace {
+    pub(super) async fn open(config: &Config) -> anyhow::Result<Keyspace> {
+        Ok(Keyspace { session: session(config).await?, name: config.cassandra.keyspace.clone() })
+    }
+
+    async fn change(&self, statement: String) -> anyhow::Result<()> {
+        self.session.query_unpaged(statement, ()).await.context("the tables of the raw program")?;
+        self.session.await_schema_agreement().await?;
+        Ok(())
+    }
+}
+
 impl Tables {
-    pub(super) async fn open(config: &Config) -> anyhow::Result<Tables> {
-        let session = session(config).await?;
-        let keyspace = &config.cassandra.keyspace;
-        for table in TABLES {
-            session.query_unpaged(format!("CREATE TABLE IF NOT EXISTS {keyspace}.{table}"), ()).await?;
-            session.await_schema_agreement().await?;
+    pub(super) async fn make(keyspace: Arc<Keyspace>) -> anyhow::Result<Tables> {
+        let name = &keyspace.name;
+        for (table, columns) in TABLES {
+            keyspace.change(format!("CREATE TABLE {name}.{table} {columns}")).await?;
         }
-        let by_id =
-            format!("INSERT INTO {keyspace}.raw_by_id (key, version, epoch, data) VALUES (?, ?, ?, ?)");
+        let by_id = format!("INSERT INTO {name}.raw_by_id (key, version, epoch, data) VALUES (?, ?, ?, ?)");
         let due = format!(
-            "INSERT INTO {keyspace}.raw_due (shard, bucket, sub, ready_at, version, kind, epoch, seq, data) VALUES \
+            "INSERT INTO {name}.raw_due (shard, bucket, sub, ready_at, version, kind, epoch, seq, data) VALUES \
              (?, ?, ?, ?, ?, ?, ?, ?, ?)"
         );
-        Ok(Tables { by_id: session.prepare(by_id).await?, due: session.prepare(due).await?, session })
+        let (by_id, due) = (keyspace.session.prepare(by_id).await?, keyspace.session.prepare(due).await?);
+        Ok(Tables { keyspace, by_id, due })
+    }
+
+    /// Drops them, with all rows.
+    pub(super) async fn remove(&self) -> anyhow::Result<()> {
+        for (table, _) in TABLES {
+            self.keyspace.change(format!("DROP TABLE {}.{table}", self.keyspace.name)).await?;
+        }
+        Ok(())
     }
 
     pub(super) async fn write(
@@ -153,13 +184,14 @@ impl Tables {
 
     /// One row alone, or several as an unlogged batch.
     async fn send<V: SerializeRow>(&self, statement: &PreparedStatement, rows: &[V]) -> anyhow::Result<()> {
+        let session = &self.keyspace.session;
         if let [row] = rows {
-            self.session.execute_unpaged(statement, row).await.context("a row of the raw program")?;
+            session.execute_unpaged(statement, row).await.context("a row of the raw program")?;
             return Ok(());
         }
         let mut batch = Batch::new(BatchType::Unlogged);
         rows.iter().for_each(|_| batch.append_statement(statement.clone()));
-        self.session.batch(&batch, rows).await.context("rows of the raw program")?;
+        session.batch(&batch, rows).await.context("rows of the raw program")?;
         Ok(())
     }
 }
