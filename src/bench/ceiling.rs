@@ -172,7 +172,7 @@ impl Program {
         Ok(Arc::new(Shared { load, drawn, producer, sends, writer }))
     }
 
-    /// A run has ended.
+    /// A run has ended well. What one that failed leaves goes with its site.
     async fn end(&self, shared: Arc<Shared>) -> anyhow::Result<()> {
         #[cfg(feature = "cassandra")]
         if let Writer::Servers(tables) = &shared.writer {
@@ -230,8 +230,8 @@ impl Program {
         let (tasks, seconds) = (chunks.tasks(), start.elapsed().as_secs_f64());
         self.next.store(chunks.end(), Ordering::Relaxed);
         workers.shutdown().await;
-        self.end(shared).await?;
         ended?;
+        self.end(shared).await?;
         Ok(Raw {
             way: way.name.to_owned(),
             spread_s: spread_ms / 1_000,

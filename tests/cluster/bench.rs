@@ -16,7 +16,7 @@ const BENCH: &str = "bench_";
 
 async fn bench(site: &Site, args: &str) -> Value {
     let brief =
-        ["--shards", "8", "--rest", "0", "--warm", "0.1", "--warm-up", "100", "--raw", "0.2", "-o", "json"];
+        ["--shards", "8", "--rest", "0", "--warm", "0", "--warm-up", "100", "--raw", "0.2", "-o", "json"];
     let args: Vec<&str> = std::iter::once("bench").chain(args.split(' ')).chain(brief).collect();
     let ran = output(dueline(&args, &site.config_file("bench", 1))).await;
     assert!(ran.status.success(), "{args:?}: {}", String::from_utf8_lossy(&ran.stderr));
@@ -38,7 +38,7 @@ async fn made(site: &Site) -> BTreeSet<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bench_runs_beside_the_raw_program_and_leaves_nothing() {
     let wanted = Wanted { prepared: false, ..Wanted::named("bench") };
-    on_site(wanted, Turn::Shared, |site| async move {
+    on_site(wanted, Turn::Alone, |site| async move {
         let before = made(&site).await;
 
         let report = bench(&site, "pipeline --tasks 2000").await;
@@ -55,7 +55,7 @@ async fn a_bench_runs_beside_the_raw_program_and_leaves_nothing() {
         assert!(paces.len() == 4 && paces.iter().all(|pace| pace["tasks"].as_u64() > Some(0)), "{report}");
 
         // Brokers forget a deleted topic one after the other.
-        until_async("what a bench made is gone", 30, || async { made(&site).await == before }).await;
+        until_async("what a bench made is gone", 30, || async { made(&site).await.is_subset(&before) }).await;
     })
     .await;
 }

@@ -59,8 +59,8 @@ impl Program {
         let (mut under_way, late) = (JoinSet::new(), Arc::<Mutex<Times>>::default());
         let ran = self.pace(&shared, (every_ms, rate, ahead), &mut under_way, &late).await;
         under_way.shutdown().await;
-        self.end(shared).await?;
         let tasks = ran?;
+        self.end(shared).await?;
         let lateness_ms = late.lock().unwrap_or_else(PoisonError::into_inner).percentiles();
         Ok(RawLateness { every_ms, is_again: false, tasks, lateness_ms })
     }
