@@ -174,15 +174,14 @@ impl Program {
 
     /// A run has ended well. What one that failed leaves goes with its site.
     async fn end(&self, shared: Arc<Shared>) -> anyhow::Result<()> {
-        #[cfg(feature = "cassandra")]
-        if let Writer::Servers(tables) = &shared.writer {
-            return tables.remove().await;
-        }
         drop(shared);
-        if let Place::Embedded(dir) = &self.place {
-            tokio::fs::remove_dir_all(dir).await.context("the folder of the raw program")?;
+        match &self.place {
+            Place::Embedded(dir) => {
+                tokio::fs::remove_dir_all(dir).await.context("the folder of the raw program")
+            }
+            #[cfg(feature = "cassandra")]
+            Place::Servers { keyspace, .. } => keyspace.drop_tables().await,
         }
-        Ok(())
     }
 
     /// Writes for a while what is not measured, in each way in turn.

@@ -96,9 +96,17 @@ impl Keyspace {
         Ok(Keyspace { session: session(config).await?, name: config.cassandra.keyspace.clone() })
     }
 
+    /// Drops the tables of a run, with all rows.
+    pub(super) async fn drop_tables(&self) -> anyhow::Result<()> {
+        for (table, _) in TABLES {
+            self.change(format!("DROP TABLE {}.{table}", self.name)).await?;
+        }
+        Ok(())
+    }
+
+    /// The driver waits until all nodes agree.
     async fn change(&self, statement: String) -> anyhow::Result<()> {
         self.session.query_unpaged(statement, ()).await.context("the tables of the raw program")?;
-        self.session.await_schema_agreement().await?;
         Ok(())
     }
 }
@@ -116,14 +124,6 @@ impl Tables {
         );
         let (by_id, due) = (keyspace.session.prepare(by_id).await?, keyspace.session.prepare(due).await?);
         Ok(Tables { keyspace, by_id, due })
-    }
-
-    /// Drops them, with all rows.
-    pub(super) async fn remove(&self) -> anyhow::Result<()> {
-        for (table, _) in TABLES {
-            self.keyspace.change(format!("DROP TABLE {}.{table}", self.keyspace.name)).await?;
-        }
-        Ok(())
     }
 
     pub(super) async fn write(
