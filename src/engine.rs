@@ -309,7 +309,7 @@ impl Engine {
             Input::ProgressWritten(ticket, written) => {
                 self.when_fresh(ticket, |engine| engine.progress_written(written));
             }
-            Input::Forgotten(events) => self.ids.forget(self.commit.generation(), &events),
+            Input::Forgotten(events) => self.ids.forget(&events),
             Input::IdsRead(ticket, read) => self.when_fresh(ticket, |engine| engine.ids_read(ticket, read)),
             Input::LogEndRead(ticket, read) => {
                 self.when_fresh(ticket, |engine| engine.log_end_read(ticket, read));

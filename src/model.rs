@@ -23,7 +23,7 @@ pub use batch::{Batch, BatchFilter, BatchProgress, BatchVerb, Batches, KnownBatc
 pub use drain::{Drains, Place as DrainPlace};
 pub use event::{Due, Event, Origin, Redrive, RejectReason, Rejection, Verb};
 pub use gate::{Bar, Blackout, Change, Closed, Gate, GateAction, Gates, Operation, Target};
-pub use home::{fingerprint, home_shard, partition_of};
+pub use home::{Print, home_shard, partition_of};
 pub use late::{LateEntry, LateQueueRow, Pointer, PointerPage, PointerRange, PointerRow, Segment, Standing};
 pub use name::{HandlerName, NameError, QueueName, TaskId, TaskKey};
 pub use owner::{
@@ -32,8 +32,8 @@ pub use owner::{
 pub use rate::{BreakerPolicy, CollectionLimit, CollectionLimits, NoRate, Rate, Reserve};
 pub use reset::{Reset, Resets};
 pub use row::{
-    Current, DeadLetterRow, Decision, Died, Ended, EventRow, Fact, FactRow, IdsRow, MarkKind, PayloadRow,
-    Place, Row, Started,
+    Current, DeadLetterRow, Decision, Died, Ended, EventRow, Fact, FactRow, IdsRow, ListedIds, MarkKind,
+    PayloadRow, Place, Row, Started,
 };
 pub use task::{
     CloseReason, HeadPolicies, HeadPolicy, Misfire, OnConflict, OnDead, OnFailure, OpenAttempts, Outcome,

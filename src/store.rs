@@ -69,6 +69,20 @@ pub struct Lookup {
     pub first: Version,
     /// … to this one are wanted, and the newest row below `first`.
     pub last: Version,
+    /// Versions that events of the id may have which were the first and listed when they were written ([`EventRow::is_listed`]). All
+    /// others are found by the id.
+    pub listed: Vec<Version>,
+}
+
+/// Events of an id that are forgotten.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forgotten {
+    /// The task.
+    pub key: TaskKey,
+    /// Up to this version.
+    pub up_to: Version,
+    /// As in a [`Lookup`]; `None` = not known, the store reads the list.
+    pub listed: Option<Vec<Version>>,
 }
 
 /// Rows of `due`, whole places only, in order.
@@ -170,8 +184,14 @@ pub trait Store: Send + Sync + 'static {
     /// For each lookup its rows, newest version first, highest epoch first within a version.
     fn lookup(&self, lookups: Vec<Lookup>) -> Answer<Vec<Vec<EventRow>>>;
 
-    /// All events of one task, newest first, at most `rows_max`.
-    fn history(&self, key: TaskKey, rows_max: usize) -> Answer<Vec<EventRow>>;
+    /// All events of one task, newest first, at most `rows_max`. `listed`: as in [`Forgotten`].
+    fn history(&self, key: TaskKey, rows_max: usize, listed: Option<Vec<Version>>) -> Answer<Vec<EventRow>>;
+
+    /// What of a shard is on record, and found by its version alone, from each of these versions on, as far as it may be in no list
+    /// ([`crate::model::limits::UNLISTED_VERSIONS_MAX`]).
+    fn unlisted(&self, _shard: Shard, _ends: Vec<Version>) -> Answer<Vec<(TaskKey, Version)>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
 
     /// Rows of places `from <= place < to`, about `rows_max` of them but never part of a place; what a store lays down
     /// together may come on top.
@@ -248,8 +268,8 @@ pub trait Store: Send + Sync + 'static {
     /// partitions may be read.
     fn stretches(&self, before: Wall) -> Answer<Vec<Stretch>>;
 
-    /// Forgets the events of tasks, of each those up to a version.
-    fn forget(&self, tasks: Vec<(TaskKey, Version)>) -> Answer<()>;
+    /// Forgets events.
+    fn forget(&self, tasks: Vec<Forgotten>) -> Answer<()>;
 
     /// Drops a whole bucket of `due`, and the payloads stored apart of these places in it.
     fn drop_stretch(&self, stretch: Stretch, payloads: Vec<Place>) -> Answer<()>;

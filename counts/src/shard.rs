@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use alone::engine::{CallEnd, Effect, Engine, Incoming, Input, LogEnd, Observation, Options, Timing};
 use alone::model::{
-    Boot, Change, Due, Epoch, Event, Fact, Gate, Gates, HandlerName, Now, Operation, Outcome, OwnerRow,
-    Payload, QueueName, Row, Target, TaskContent, TaskId, Verb, Wall,
+    Boot, Change, Due, Epoch, Event, Fact, Gate, Gates, HandlerName, ListedIds, Now, Operation, Outcome,
+    OwnerRow, Payload, QueueName, Row, Target, TaskContent, TaskId, Verb, Wall,
 };
 
 use super::memory::Memory;
@@ -194,7 +194,7 @@ impl Shard {
             }
             Effect::Release { .. } => Input::Released(Ok(true)),
             Effect::ReadProgress(ticket) => Input::ProgressRead(ticket, Ok(None)),
-            Effect::ReadIds(ticket, _) => Input::IdsRead(ticket, Ok(Vec::new())),
+            Effect::ReadIds(ticket, ..) => Input::IdsRead(ticket, Ok(ListedIds::default())),
             Effect::WriteProgress { ticket, .. } => Input::ProgressWritten(ticket, Ok(())),
             Effect::ReadLogEnd(ticket) => {
                 let end = LogEnd {

@@ -190,7 +190,7 @@ pub(super) static KEYS: &[Key] = &[
         "limits.ids_in_memory",
         Integer { min: 0, max: 4_294_967_296 },
         Text("16777216"),
-        "Ids with events on record that this instance knows of in memory, some 13 bytes each, shared evenly by its shards: an id that is in none of them is not looked up. A shard with more looks up each",
+        "Ids with events on record that this instance knows of in memory, some 13 bytes each, shared evenly by its shards: an id that is in none of them is not looked up. A shard with more looks up each, and packs no first events any more",
     ),
     key(
         "limits.events_bytes",

@@ -226,12 +226,12 @@ impl Engine {
         let wall = u64::try_from(self.now.wall.0).unwrap_or(0);
         let told = self.told();
         let ids = self.ids.rows(self.options.shard, self.epoch());
-        let ids_from = self.ids.listed_from();
+        let (ids_from, ids_are_all) = self.ids.listed_from();
         let commit = &mut self.commit;
         commit.stamp = (commit.stamp + 1).max(wall.saturating_mul(1_000));
         let Some(progress) = &mut commit.progress else { return };
         (progress.watermark, progress.late, progress.told) = (watermark, late, told);
-        progress.ids_from = ids_from;
+        (progress.ids_from, progress.ids_are_all) = (ids_from, ids_are_all);
         commit.writing = Some(progress.next_offset);
         let (progress, stamp) = (progress.clone(), commit.stamp);
         let ticket = self.ticket();
@@ -248,13 +248,10 @@ impl Engine {
     pub(super) fn progress_written(&mut self, written: Result<(), Failure>) {
         let Some(next_offset) = self.commit.writing.take() else { return };
         self.commit.wrote_at = self.now.boot;
-        self.ids.written(written.is_ok(), next_offset);
+        self.ids.written(written.is_ok(), Version::new(self.commit.generation(), next_offset));
         match written {
             Ok(()) => self.progress_durable(next_offset),
-            Err(failure) => {
-                self.trouble("progress write", &failure);
-                self.ids_not_written(&failure);
-            }
+            Err(failure) => self.trouble("progress write", &failure),
         }
     }
 

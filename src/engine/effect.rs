@@ -21,6 +21,8 @@ pub struct KeyLookup {
     pub first: Version,
     /// The highest of its batch.
     pub last: Version,
+    /// Versions of events that may be the id's and packed.
+    pub listed: Vec<Version>,
 }
 
 /// An attempt to be called.
@@ -149,8 +151,8 @@ pub enum Effect {
         /// To be written before it, with the same stamp; when they are not, it is not either.
         ids: Arc<[IdsRow]>,
     },
-    /// Read the rows of `event_ids` from a chunk (the second number) on.
-    ReadIds(u64, u64),
+    /// Read the rows of `event_ids` from a chunk (the second number) on, and what of generations that ended there is in none of them.
+    ReadIds(u64, u64, Vec<Version>),
     /// Ask what the log holds.
     ReadLogEnd(u64),
     /// Read the log from this offset (the second number) on. A fetch that is not answered yet is given up before: it

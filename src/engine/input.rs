@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::model::{
-    Boot, Closed, Event, EventRow, FactRow, IdsRow, LateQueueRow, Origin, Outcome, OwnerRow, OwnerUuid,
+    Boot, Closed, Event, EventRow, FactRow, LateQueueRow, ListedIds, Origin, Outcome, OwnerRow, OwnerUuid,
     Place, PointerPage, Progress, Rejection, Reset, TaskKey, Version, limits,
 };
 
@@ -130,8 +130,8 @@ pub enum Input {
     Published(u64, usize, Option<Failure>),
     /// The store has forgotten these events.
     Forgotten(Vec<(TaskKey, Version)>),
-    /// Answer to `Effect::ReadIds`: all those rows.
-    IdsRead(u64, Result<Vec<IdsRow>, Failure>),
+    /// Answer to `Effect::ReadIds`.
+    IdsRead(u64, Result<ListedIds, Failure>),
     /// Answer to `Effect::WriteProgress`.
     ProgressWritten(u64, Result<(), Failure>),
     /// Answer to `Effect::ReadLogEnd`.

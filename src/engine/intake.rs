@@ -164,6 +164,9 @@ impl Engine {
     /// No batch leaves before the tasks are read: those that trickle in behind the first wait for each other.
     fn form_batches_while_loading(&mut self) {
         let Intake { inbox, batches, .. } = &self.intake;
+        if !self.ids.is_read() {
+            return;
+        }
         if batches.is_empty() || inbox.len() >= limits::INTAKE_BATCH_RECORDS_MAX {
             self.form_batches();
         }

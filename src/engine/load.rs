@@ -79,13 +79,15 @@ impl Engine {
             told: None,
             // Nothing was ever decided here.
             ids_from: Some(0),
+            ids_are_all: true,
+            ends: Vec::new(),
         });
     }
 
     fn open_epoch(&mut self, progress: Progress) {
         self.window = Window::new(Place::start_of(progress.watermark), self.budget.tasks);
         self.outbox.open(progress.told, progress.next_offset);
-        self.ids = Ids::open(progress.ids_from);
+        self.ids = Ids::open(&progress);
         self.commit.open(Progress { epoch: self.epoch(), ..progress });
         self.write_progress();
         self.read_ids();

@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::{OriginMark, Progress, Reset, Shard, Told};
+use crate::model::{OriginMark, Progress, Reset, Shard, Told, Version};
 
 use super::effect::Observation;
 use super::input::{Failure, LogEnd};
@@ -87,8 +87,13 @@ impl Engine {
             // Decisions that were not published cannot be read again.
             told: progress.told.map(|told| Told { next_offset: first, ..told }),
             marks: before_all(progress.marks),
-            // Offsets of the generation before mean others now.
-            ids_from: None,
+            // What comes after it is on record, maybe, and will be read again by nobody.
+            ids_are_all: false,
+            ends: progress.ids_from.map_or_else(Vec::new, |_| {
+                let mut ends = progress.ends.clone();
+                ends.push(Version::new(progress.generation, wanted));
+                ends
+            }),
             ..progress
         }
     }

@@ -21,10 +21,30 @@ pub fn partition_of(key: &[u8], partitions: u32) -> u32 {
     (murmur2(key) & 0x7fff_ffff) % partitions
 }
 
-/// A fingerprint of an id within its shard, never 0. It is stored: it stays what it is.
-pub fn fingerprint(key: &TaskKey) -> u32 {
-    let (queue, id) = (murmur2(key.queue.as_str().as_bytes()), murmur2(key.id.as_str().as_bytes()));
-    (queue.rotate_left(16) ^ id).max(1)
+/// What a list of ids has of an event: 31 bits of a hash of its id, and in the lowest one whether a store may have packed it, so that
+/// its version alone leads to it. Never 0. It is stored: it stays what it is. (Builds that packed no events put 32 bits of the hash there.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Print(pub u32);
+
+const MAY_BE_PACKED: u32 = 1;
+
+impl Print {
+    /// Of an event of this id.
+    pub fn of(key: &TaskKey, may_be_packed: bool) -> Print {
+        let (queue, id) = (murmur2(key.queue.as_str().as_bytes()), murmur2(key.id.as_str().as_bytes()));
+        let hash = queue.rotate_left(16) ^ id;
+        Print((hash & !MAY_BE_PACKED | u32::from(may_be_packed)).max(MAY_BE_PACKED))
+    }
+
+    /// The bits of the id.
+    pub fn id(self) -> u32 {
+        self.0 >> 1
+    }
+
+    /// Whether its version alone may lead to the event.
+    pub fn may_be_packed(self) -> bool {
+        self.0 & MAY_BE_PACKED != 0
+    }
 }
 
 fn murmur2(data: &[u8]) -> u32 {
@@ -48,14 +68,17 @@ fn murmur2(data: &[u8]) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::{fingerprint, murmur2};
+    use super::{Print, murmur2};
     use crate::model::{QueueName, TaskId, TaskKey};
 
     #[test]
     fn a_fingerprint_is_what_it_was() {
         let print = |queue, id| {
             let (queue, id) = (QueueName::new(queue).expect("a name"), TaskId::new(id).expect("a name"));
-            fingerprint(&TaskKey { queue, id })
+            let key = TaskKey { queue, id };
+            let [row, packed] = [false, true].map(|may_be_packed| Print::of(&key, may_be_packed));
+            assert!(row.id() == packed.id() && packed.may_be_packed() && !row.may_be_packed());
+            packed.0
         };
         // By the values of the Java client below.
         assert_eq!(print("foobar", "abc"), 1_730_867_967);

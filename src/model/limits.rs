@@ -30,10 +30,13 @@ pub const EVENTS_WAIT_MS: u64 = 100;
 pub const LOOK_AHEAD_MS: i64 = 120_000;
 /// Ids with events on record that an instance knows of in memory, some thirteen bytes each (default of `limits.ids_in_memory`).
 pub const IDS_IN_MEMORY: usize = 16_777_216;
-/// Events with ids that a shard lists at most, or as many as its owner keeps in memory if that is more; one with more lists none.
+/// Events with ids that a shard lists at most, or as many as its owner keeps in memory if that is more; one with more lists those
+/// alone that may be packed.
 pub const IDS_OF_SHARD: usize = 1_048_576;
-/// Offsets of one row of `event_ids`.
+/// Versions of one row of `event_ids`.
 pub const IDS_OF_CHUNK: u64 = 256;
+/// How far above the offset that is on record an event may lie that who looks for it by its id finds though no list has it yet.
+pub const UNLISTED_VERSIONS_MAX: u64 = 65_536;
 /// Schedule events that an instance has fetched and not stored yet, in bytes of memory (default of
 /// `limits.intake_bytes`).
 pub const INTAKE_BYTES: usize = 32 * 1024 * 1024;

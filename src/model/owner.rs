@@ -31,7 +31,7 @@ impl Generation {
 }
 
 /// The number of a schedule event in its shard: generation, then offset. Orders everything that was asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Version(pub u64);
 
 impl Version {
@@ -155,9 +155,13 @@ pub struct Progress {
     pub marks: BTreeMap<Shard, OriginMark>,
     /// What is published as task events; `None` = everything, or nothing is to be.
     pub told: Option<Told>,
-    /// Each id that has an event below `next_offset` is in the rows of `event_ids` of this chunk and of those above. `None` = ids are
-    /// not listed.
+    /// Each event below `next_offset` that may be packed is in the rows of `event_ids` of this chunk and of those above. `None` = none is.
     pub ids_from: Option<u64>,
+    /// And so is each other event: an id that is in none of them has none.
+    pub ids_are_all: bool,
+    /// Where each generation before this one ended that listed ids: what would have come next. Events from there on may be on record,
+    /// and in no list.
+    pub ends: Vec<Version>,
 }
 
 /// What is published as task events.

@@ -81,6 +81,8 @@ mod tests {
             marks: BTreeMap::new(),
             told: None,
             ids_from: None,
+            ids_are_all: false,
+            ends: Vec::new(),
         }
     }
 

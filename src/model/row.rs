@@ -14,8 +14,8 @@
 
 use std::sync::Arc;
 
+use super::home::Print;
 use super::late::{LateQueueRow, PointerRow};
-#[cfg(doc)]
 use super::limits;
 use super::name::{HandlerName, TaskKey};
 use super::owner::{AttemptToken, Epoch, Generation, Shard, Version};
@@ -87,17 +87,47 @@ pub struct DeadLetterRow {
     pub purged: Option<u64>,
 }
 
-/// A row of `event_ids`: of the events with offsets of one chunk, a fingerprint of each id. Of several epochs the highest counts.
+/// A row of `event_ids`: of the events with versions of one chunk, a fingerprint of each id. Of several epochs the highest counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdsRow {
     /// The shard.
     pub shard: Shard,
-    /// Which chunk: offset / [`limits::IDS_OF_CHUNK`].
+    /// Which chunk: version / [`limits::IDS_OF_CHUNK`].
     pub chunk: u64,
     /// The epoch that wrote it.
     pub epoch: Epoch,
-    /// By offset within the chunk; 0 = no event with an id, or it is forgotten. At most [`limits::IDS_OF_CHUNK`].
+    /// [`Print`]s by version within the chunk; 0 = no event with an id, or it is forgotten. At most [`limits::IDS_OF_CHUNK`].
     pub prints: Vec<u32>,
+}
+
+impl IdsRow {
+    /// The chunk of a version.
+    pub fn chunk_of(version: Version) -> u64 {
+        version.0 / limits::IDS_OF_CHUNK
+    }
+
+    /// The versions of its events and their fingerprints.
+    pub fn events(&self) -> impl Iterator<Item = (Version, Print)> {
+        let first = self.chunk.saturating_mul(limits::IDS_OF_CHUNK);
+        let prints = self.prints.iter().copied().map(Print);
+        (first..).map(Version).zip(prints).filter(|(_, print)| *print != Print(0))
+    }
+
+    /// Of rows those that count: for each chunk that of the highest epoch.
+    pub fn counting(mut rows: Vec<IdsRow>) -> Vec<IdsRow> {
+        rows.sort_by_key(|row| (row.chunk, std::cmp::Reverse(row.epoch)));
+        rows.dedup_by_key(|row| row.chunk);
+        rows
+    }
+}
+
+/// What is on record of the ids of a shard.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListedIds {
+    /// All rows of `event_ids` from a chunk on, in any order.
+    pub rows: Vec<IdsRow>,
+    /// What may be packed and is in none of them, as a generation of the log ended before.
+    pub unlisted: Vec<(TaskKey, Version)>,
 }
 
 /// Where a dead letter stands: the newest come first.
@@ -145,6 +175,9 @@ pub struct EventRow {
     pub reason: Option<String>,
     /// For certain no other event of the id is on record: known to who decides, and not stored.
     pub is_first: bool,
+    /// Who looks for it by its id is told its version: by the rows of [`IdsRow`], or as it lies close above the offset that is on
+    /// record. Not stored either.
+    pub is_listed: bool,
 }
 
 /// The newest accepted version of an id.

@@ -9,7 +9,7 @@ use crate::engine::{
 };
 use crate::log::{self, Record, Topic};
 use crate::model::{
-    Event, IdsRow, Origin, Outcome, Place, Progress, Rejection, Row, Shard, Verb, Version, limits,
+    Event, IdsRow, ListedIds, Origin, Outcome, Place, Progress, Rejection, Row, Shard, Verb, Version, limits,
 };
 use crate::store::{self, Bump, Lookup};
 use crate::wire::{event, forward};
@@ -41,10 +41,7 @@ impl Actor {
             Effect::WriteProgress { ticket, progress, stamp, ids } => {
                 self.write_progress(ticket, progress, stamp, ids);
             }
-            Effect::ReadIds(ticket, from) => {
-                let ids = self.shared.store.ids(self.shard, from);
-                self.answer_later(async move { Input::IdsRead(ticket, ids.await.map_err(store_failure)) });
-            }
+            Effect::ReadIds(ticket, from, ends) => self.read_ids(ticket, from, ends),
             Effect::ReadLogEnd(ticket) => self.read_log_end(ticket),
             Effect::Seek(ticket, offset) => {
                 self.set_fetch(None);
@@ -188,12 +185,20 @@ impl Actor {
     }
 
     fn look_up(&mut self, ticket: u64, lookups: Vec<KeyLookup>) {
-        let lookups = lookups
-            .into_iter()
-            .map(|lookup| Lookup { key: lookup.key, first: lookup.first, last: lookup.last })
-            .collect();
-        let found = self.shared.store.lookup(lookups);
+        let lookup = |KeyLookup { key, first, last, listed }| Lookup { key, first, last, listed };
+        let found = self.shared.store.lookup(lookups.into_iter().map(lookup).collect());
         self.answer_later(async move { Input::LookedUp(ticket, found.await.map_err(store_failure)) });
+    }
+
+    fn read_ids(&mut self, ticket: u64, from: u64, ends: Vec<Version>) {
+        let (store, shard) = (self.shared.store.clone(), self.shard);
+        self.answer_later(async move {
+            let unlisted =
+                async { if ends.is_empty() { Ok(Vec::new()) } else { store.unlisted(shard, ends).await } };
+            let listed = tokio::try_join!(store.ids(shard, from), unlisted);
+            let listed = listed.map(|(rows, unlisted)| ListedIds { rows, unlisted });
+            Input::IdsRead(ticket, listed.map_err(store_failure))
+        });
     }
 
     /// The ids before the row that says that they are listed.

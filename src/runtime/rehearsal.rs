@@ -109,7 +109,7 @@ async fn reads(store: Arc<dyn Store>, shard: Shard, to: Wall) -> Result<(), Erro
 fn event_of(row: &FactRow) -> Option<Lookup> {
     let Fact::Task { key, .. } = &row.fact else { return None };
     let version = row.place.version;
-    Some(Lookup { key: key.clone(), first: version, last: version })
+    Some(Lookup { key: key.clone(), first: version, last: version, listed: vec![version] })
 }
 
 /// Whether a round took three quarters of the time of the shortest one before it, or more.

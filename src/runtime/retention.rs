@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::engine::{Aged, Forget, Input, aged, forget};
 use crate::model::{EventRow, FactRow, Place, Shard, TaskKey, Version, Wall};
-use crate::store::{Error, Lookup, Store, Stretch};
+use crate::store::{Error, Forgotten, Lookup, Store, Stretch};
 
 use super::Service;
 
@@ -131,8 +131,7 @@ struct Old {
 /// What goes.
 #[derive(Default)]
 struct Gone {
-    /// Tasks, of each the version up to which its events go.
-    tasks: Vec<(TaskKey, Version)>,
+    tasks: Vec<Forgotten>,
     /// Of these events it is known that they are among those.
     events: Vec<(TaskKey, Version)>,
 }
@@ -159,7 +158,7 @@ impl Sweep {
             for some in old.chunks(TASKS_AT_ONCE) {
                 let Some(gone) = self.gone(some).await? else { return Ok(None) };
                 if forgets && !gone.tasks.is_empty() {
-                    self.store.forget(gone.tasks).await?;
+                    self.store.forget(self.with_lists(gone.tasks).await).await?;
                     let forgotten = (self.stretch.shard, Input::Forgotten(gone.events));
                     self.service.tell_each(std::iter::once(forgotten));
                 }
@@ -188,9 +187,25 @@ impl Sweep {
         Ok(Some((found, slice.next)))
     }
 
+    /// The same with what the shard's owner lists of their ids; where it does not run here any more, the store reads that.
+    async fn with_lists(&self, mut tasks: Vec<Forgotten>) -> Vec<Forgotten> {
+        let keys: Vec<TaskKey> = tasks.iter().map(|task| task.key.clone()).collect();
+        let listed = self.service.ask(self.stretch.shard, move |engine| engine.listed_versions(&keys)).await;
+        for (task, listed) in tasks.iter_mut().zip(listed.flatten().unwrap_or_default()) {
+            task.listed = Some(listed);
+        }
+        tasks
+    }
+
     /// Which events go with these tasks; `None` = one of them has to stay.
     async fn gone(&self, old: &[Old]) -> Result<Option<Gone>, Error> {
-        let exactly = |old: &Old, version| Lookup { key: old.key.clone(), first: version, last: version };
+        // Of what the list alone finds only the task's own event can be the newest of its id.
+        let exactly = |old: &Old, version| Lookup {
+            key: old.key.clone(),
+            first: version,
+            last: version,
+            listed: vec![old.place.version],
+        };
         let newest = old.iter().map(|old| exactly(old, Version::MAX));
         let marks = old.iter().filter_map(|old| Some(exactly(old, old.marked_by?)));
         let mut found = self.store.lookup(newest.chain(marks).collect()).await?.into_iter();
@@ -209,7 +224,7 @@ impl Sweep {
                         known.into_iter().flatten().filter(|known| *known <= version).collect();
                     let known = known.into_iter();
                     gone.events.extend(known.map(|known| (old.key.clone(), known)));
-                    gone.tasks.push((old.key.clone(), version));
+                    gone.tasks.push(Forgotten { key: old.key.clone(), up_to: version, listed: None });
                 }
             }
         }

@@ -11,14 +11,16 @@ use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use crate::log::{Message, Written};
-use crate::model::{Decision, Event, EventRow, TaskId, TaskKey, TaskState, Verb, Wall, home_shard};
-use crate::store;
+use crate::model::{
+    Decision, Event, EventRow, Shard, TaskId, TaskKey, TaskState, Verb, Version, Wall, home_shard,
+};
+use crate::store::{self, Lookup};
 use crate::wire::event::{decode_plain, request};
 use crate::wire::hex;
 
 use super::params::{header, preferred_wait};
 use super::problem::Problem;
-use super::tasks::state_of;
+use super::tasks::{history, state_of};
 use super::views::{Accepted, DecisionView};
 use super::{Answer, App, LOOK_AGAIN, limits};
 
@@ -322,7 +324,7 @@ async fn decision(app: &App, sent: &Sent, until: Instant) -> Answer<Option<Decid
     }
     let look = async {
         loop {
-            match app.node.store().history(sent.key.clone(), limits::HISTORY_MAX).await {
+            match rows_of(app, sent).await {
                 Ok(rows) => {
                     if let Some(decided) = decided(&rows, sent) {
                         return Ok(decided);
@@ -339,6 +341,23 @@ async fn decision(app: &App, sent: &Sent, until: Instant) -> Answer<Option<Decid
         Ok(Ok(decided)) => Ok(Some(decided)),
         Ok(Err(error)) => Err(Problem::from(error)),
         Err(_) => Ok(None),
+    }
+}
+
+/// The rows of the task among which its decision is found: none, while it is not decided.
+async fn rows_of(app: &App, sent: &Sent) -> Result<Vec<EventRow>, store::Error> {
+    let store = app.node.store();
+    let progress = store.progress(Shard(sent.partition)).await?;
+    let (Some(offset), Some(progress)) = (sent.offset, progress) else { return Ok(Vec::new()) };
+    let version = Version::new(progress.generation, offset);
+    let lookup = Lookup { key: sent.key.clone(), first: version, last: version, listed: vec![version] };
+    let rows = store.lookup(vec![lookup]).await?.pop().unwrap_or_default();
+    match rows.first() {
+        // What it repeats may lie anywhere.
+        Some(row) if row.version == version && row.decision == Decision::Repeated => {
+            history(app, &sent.key).await
+        }
+        _ => Ok(rows),
     }
 }
 

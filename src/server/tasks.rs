@@ -10,7 +10,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use crate::model::{Decision, Place, Shard, TaskKey, TaskState};
+use crate::model::{Decision, EventRow, Place, Shard, TaskKey, TaskState, home_shard};
+use crate::store;
 use crate::wire::event::request::{RedriveRequest, Request, ScheduleRequest, encode, present};
 use crate::wire::time::format_time;
 
@@ -154,12 +155,20 @@ pub(super) struct Found {
 /// Tasks that an id stood for before and that are shown.
 const EARLIER_MAX: usize = 10;
 
+/// The events of a task, newest first. Where its queue is run here, it is known without reading which there may be.
+pub(super) async fn history(app: &App, key: &TaskKey) -> Result<Vec<EventRow>, store::Error> {
+    let (shard, keys) = (home_shard(&key.queue, app.node.cluster().shards), vec![key.clone()]);
+    let listed = app.node.service().ask(shard, move |engine| engine.listed_versions(&keys)).await;
+    let listed = listed.flatten().map(|of_keys| of_keys.concat());
+    app.node.store().history(key.clone(), limits::HISTORY_MAX, listed).await
+}
+
 pub(super) async fn find(app: &App, key: &TaskKey) -> Answer<Found> {
     let missing = || {
         let detail = format!("No task {} of queue {} is known.", key.id, key.queue);
         Problem::not_found("unknown_task", detail)
     };
-    let mut rows = app.node.store().history(key.clone(), limits::HISTORY_MAX).await?;
+    let mut rows = history(app, key).await?;
     // Of several rows of a version that of the highest epoch counts, and comes first.
     rows.dedup_by_key(|row| row.version);
     let newest = rows.first().ok_or_else(missing)?;

@@ -4,7 +4,7 @@
 //! is possible. Rows are immutable, so all but the compare-and-set calls may be retried on another node.
 //!
 //! ```text
-//! Store calls → write · lookup · slice · places · late · dead_letter · owner · operation · singles → statements → session (profiles, retries) → driver
+//! Store calls → write · lookup · event_packs · slice · places · late · dead_letter · owner · operation · singles → statements → session (profiles, retries) → driver
 //!                                                              errors: what the caller can do
 //! options → migrate (keyspace, numbered files, one runner at a time) · replication · facts (what doctor reads)
 //! ```
@@ -12,6 +12,7 @@
 mod columns;
 mod dead_letter;
 mod errors;
+mod event_packs;
 pub mod facts;
 mod gather;
 mod ids;
@@ -44,8 +45,9 @@ use crate::model::{
     PointerPage, PointerRange, Progress, Release, Row, Segment, Shard, TaskKey, Version, Wall,
 };
 use crate::store::pack::Packer;
-use crate::store::{Answer, Bump, Cluster, Error, Instance, Lookup, Packs, Slice, Store, Stretch};
+use crate::store::{Answer, Bump, Cluster, Error, Forgotten, Instance, Lookup, Packs, Slice, Store, Stretch};
 
+use event_packs::EventPacker;
 use gather::{Gather, SmallWrite};
 use lookup::Newest;
 pub use options::{Options, Tls};
@@ -55,6 +57,9 @@ use statements::Statements;
 
 /// Requests under way at once over all calls; further ones wait their turn.
 const REQUESTS_IN_FLIGHT_MAX: usize = 1_024;
+
+/// Lists of ids read at once for who has none at hand: each may have megabytes.
+const LISTS_AT_ONCE: usize = 2;
 
 /// The store on Cassandra. Cheap to clone.
 #[derive(Clone)]
@@ -71,16 +76,20 @@ struct Shared {
     lookups: Gather<Newest>,
     places: Gather<OnePlace>,
     packer: Packer,
+    event_packer: EventPacker,
     /// Rows were taken that had been refused as packs: it was said.
     packs_refused: AtomicBool,
     requests: Semaphore,
+    /// Lists of ids that are read at once for who has none at hand.
+    lists: Semaphore,
     /// Requests made so far.
     asked: AtomicU64,
 }
 
-/// How rows of `due` and `payload` are spread over partitions: part of the `cluster` row.
+/// How rows are spread over partitions: part of the `cluster` row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Layout {
+    shards: u32,
     bucket_ms: i64,
     subs: u32,
 }
@@ -135,8 +144,10 @@ impl Cassandra {
             lookups,
             places,
             packer: Packer::of_lines(),
+            event_packer: EventPacker::default(),
             packs_refused: AtomicBool::new(false),
             requests: Semaphore::new(REQUESTS_IN_FLIGHT_MAX),
+            lists: Semaphore::new(LISTS_AT_ONCE),
             asked: AtomicU64::new(0),
         });
         tokio::spawn(small_writes.serve(Arc::downgrade(&shared)));
@@ -199,7 +210,9 @@ impl Store for Cassandra {
     }
 
     fn packed(&self) -> Packs {
-        self.shared.packer.made()
+        let (Packs { packs, rows, .. }, events) =
+            (self.shared.packer.made(), self.shared.event_packer.made());
+        Packs { packs, rows, ..events }
     }
 
     fn cluster(&self, wanted: Cluster) -> Answer<Cluster> {
@@ -214,8 +227,12 @@ impl Store for Cassandra {
         answer!(self, shared => lookup::lookup(&shared, &lookups))
     }
 
-    fn history(&self, key: TaskKey, rows_max: usize) -> Answer<Vec<EventRow>> {
-        answer!(self, shared => lookup::history(&shared, &key, rows_max))
+    fn history(&self, key: TaskKey, rows_max: usize, listed: Option<Vec<Version>>) -> Answer<Vec<EventRow>> {
+        answer!(self, shared => lookup::history(&shared, &key, rows_max, listed.as_deref()))
+    }
+
+    fn unlisted(&self, shard: Shard, ends: Vec<Version>) -> Answer<Vec<(TaskKey, Version)>> {
+        answer!(self, shared => event_packs::unlisted(&shared, shard, &ends))
     }
 
     fn slice(&self, shard: Shard, from: Place, to: Place, rows_max: usize) -> Answer<Slice> {
@@ -304,7 +321,7 @@ impl Store for Cassandra {
         answer!(self, shared => retention::stretches(&shared, before))
     }
 
-    fn forget(&self, tasks: Vec<(TaskKey, Version)>) -> Answer<()> {
+    fn forget(&self, tasks: Vec<Forgotten>) -> Answer<()> {
         answer!(self, shared => retention::forget(&shared, tasks))
     }
 

@@ -30,7 +30,7 @@ mod tests;
 use std::sync::Arc;
 
 use super::pack::{self, Packer};
-use super::{Answer, Bump, Cluster, Error, Instance, Lookup, Packs, Slice, Store, Stretch};
+use super::{Answer, Bump, Cluster, Error, Forgotten, Instance, Lookup, Packs, Slice, Store, Stretch};
 use crate::model::{
     BatchProgress, DeadLetterRow, Died, EventRow, FactRow, IdsRow, LateQueueRow, Operation, OwnerRow, Place,
     PointerPage, PointerRange, Progress, Release, Row, Segment, Shard, TaskKey, Version, Wall,
@@ -208,7 +208,7 @@ impl Store for EmbeddedStore {
         if inline { self.read_here(read) } else { self.read(read) }
     }
 
-    fn history(&self, key: TaskKey, rows_max: usize) -> Answer<Vec<EventRow>> {
+    fn history(&self, key: TaskKey, rows_max: usize, _listed: Option<Vec<Version>>) -> Answer<Vec<EventRow>> {
         self.read(move |tables| events::history(tables, &key, rows_max))
     }
 
@@ -296,12 +296,12 @@ impl Store for EmbeddedStore {
         self.read(move |tables| retention::stretches(tables, before))
     }
 
-    fn forget(&self, tasks: Vec<(TaskKey, Version)>) -> Answer<()> {
+    fn forget(&self, tasks: Vec<Forgotten>) -> Answer<()> {
         let this = self.clone();
         Box::pin(async move {
             let found = this.read(move |tables| {
-                let keys = |(key, version): (TaskKey, Version)| {
-                    Ok((events::old(tables, &key, version)?, key, version))
+                let keys = |Forgotten { key, up_to, .. }: Forgotten| {
+                    Ok((events::old(tables, &key, up_to)?, key, up_to))
                 };
                 tasks.into_iter().map(keys).collect::<Result<Vec<_>, Failure>>()
             });

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use futures::future::BoxFuture;
 
-use super::{Answer, Bump, Cluster, Instance, Lookup, Packs, Slice, Store, Stretch};
+use super::{Answer, Bump, Cluster, Forgotten, Instance, Lookup, Packs, Slice, Store, Stretch};
 use crate::metrics::{Metrics, StoreOp};
 use crate::model::{
     BatchProgress, DeadLetterRow, Died, EventRow, FactRow, IdsRow, LateQueueRow, Operation, OwnerRow, Place,
@@ -74,8 +74,12 @@ impl Store for Metered {
         self.timed(StoreOp::Lookup, self.inner.lookup(lookups))
     }
 
-    fn history(&self, key: TaskKey, rows_max: usize) -> Answer<Vec<EventRow>> {
-        self.timed(StoreOp::History, self.inner.history(key, rows_max))
+    fn history(&self, key: TaskKey, rows_max: usize, listed: Option<Vec<Version>>) -> Answer<Vec<EventRow>> {
+        self.timed(StoreOp::History, self.inner.history(key, rows_max, listed))
+    }
+
+    fn unlisted(&self, shard: Shard, ends: Vec<Version>) -> Answer<Vec<(TaskKey, Version)>> {
+        self.timed(StoreOp::Ids, self.inner.unlisted(shard, ends))
     }
 
     fn slice(&self, shard: Shard, from: Place, to: Place, rows_max: usize) -> Answer<Slice> {
@@ -164,7 +168,7 @@ impl Store for Metered {
         self.timed(StoreOp::Stretches, self.inner.stretches(before))
     }
 
-    fn forget(&self, tasks: Vec<(TaskKey, Version)>) -> Answer<()> {
+    fn forget(&self, tasks: Vec<Forgotten>) -> Answer<()> {
         self.timed(StoreOp::Forget, self.inner.forget(tasks))
     }
 

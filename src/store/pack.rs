@@ -142,7 +142,7 @@ impl Indexes {
         self.0.iter().filter(|is_in| **is_in).count() as u64
     }
 
-    fn add(&mut self, index: usize) {
+    pub(super) fn add(&mut self, index: usize) {
         if self.0.len() <= index {
             self.0.resize(index + 1, false);
         }
@@ -290,7 +290,8 @@ impl<P: Copy> Packed<P> {
     }
 }
 
-fn digest(data: &[u8]) -> i64 {
+/// A number of the data that no other data has.
+pub(super) fn digest(data: &[u8]) -> i64 {
     Sha256::digest(data).first_chunk().map_or(0, |bytes| i64::from_be_bytes(*bytes))
 }
 

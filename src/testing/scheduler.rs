@@ -11,8 +11,8 @@ use crate::dispatch::in_process::{Handler, InProcess};
 use crate::dispatch::{Dispatch, Policy};
 use crate::engine::{self, CallOrder, Effect, Engine, Incoming, Input, LogEnd, fold};
 use crate::model::{
-    Boot, Change, Closed, Decision, Fact, Gate, Gates, HandlerName, HeadPolicies, Now, Operation, Outcome,
-    OwnerRow, QueueName, Shard, Target, TaskId, TaskKey, TaskState, Version, Wall, limits,
+    Boot, Change, Closed, Decision, Fact, Gate, Gates, HandlerName, HeadPolicies, ListedIds, Now, Operation,
+    Outcome, OwnerRow, QueueName, Shard, Target, TaskId, TaskKey, TaskState, Version, Wall, limits,
 };
 use crate::runtime::gates::ON_DEAD;
 use crate::runtime::perform::{call_end, call_of};
@@ -311,7 +311,7 @@ impl TestScheduler {
                 Input::Released(Ok(true))
             }
             Effect::ReadProgress(ticket) => Input::ProgressRead(ticket, Ok(None)),
-            Effect::ReadIds(ticket, _) => Input::IdsRead(ticket, Ok(Vec::new())),
+            Effect::ReadIds(ticket, ..) => Input::IdsRead(ticket, Ok(ListedIds::default())),
             Effect::WriteProgress { ticket, .. } => {
                 return self.later(Input::ProgressWritten(ticket, Ok(())));
             }

@@ -231,6 +231,7 @@ pub(crate) fn event(key: &TaskKey, version: u64, epoch: u64) -> EventRow {
         cancel_remembered: Some(BASE),
         reason: Some(format!("version {version} of epoch {epoch}")),
         is_first: false,
+        is_listed: false,
     }
 }
 

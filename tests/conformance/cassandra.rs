@@ -17,8 +17,8 @@ use scylla::client::session_builder::SessionBuilder;
 use scylla::cluster::metadata::Strategy;
 
 /// A keyspace of its own on the server.
-struct Keyspace {
-    options: Options,
+pub(crate) struct Keyspace {
+    pub(crate) options: Options,
     session: Session,
 }
 
@@ -41,14 +41,22 @@ impl Keyspace {
         Some(Keyspace { options, session })
     }
 
-    async fn cql(&self, text: &str) {
+    pub(crate) async fn cql(&self, text: &str) {
         let text = text.replace("{ks}", &self.options.keyspace);
         let mut statement = scylla::statement::Statement::new(text.clone());
         statement.set_request_timeout(Some(std::time::Duration::from_secs(60)));
         self.session.query_unpaged(statement, ()).await.unwrap_or_else(|error| panic!("{text}: {error}"));
     }
 
-    async fn migrate(&self) -> Vec<migrate::Step> {
+    /// Rows of a table.
+    pub(crate) async fn count(&self, table: &str) -> i64 {
+        let text = format!("SELECT COUNT(*) FROM {}.{table}", self.options.keyspace);
+        let answer = self.session.query_unpaged(text, ()).await.expect("it answers");
+        let (count,) = answer.into_rows_result().expect("rows").single_row::<(i64,)>().expect("a number");
+        count
+    }
+
+    pub(crate) async fn migrate(&self) -> Vec<migrate::Step> {
         let mut steps = Vec::new();
         migrate::up(&self.options, "test", &mut |step| steps.push(step)).await.expect("migrations apply");
         steps
@@ -56,7 +64,7 @@ impl Keyspace {
 }
 
 /// Runs `test` in a keyspace that is dropped afterwards, also when it fails.
-async fn in_keyspace<F: Future<Output = ()> + Send + 'static>(
+pub(crate) async fn in_keyspace<F: Future<Output = ()> + Send + 'static>(
     name: &str,
     test: impl FnOnce(Arc<Keyspace>) -> F,
 ) {
@@ -229,6 +237,7 @@ fn event_of(key: &TaskKey) -> EventRow {
         cancel_remembered: None,
         reason: None,
         is_first: false,
+        is_listed: false,
     }
 }
 

@@ -4,5 +4,7 @@
 #[cfg(feature = "cassandra")]
 mod cassandra;
 mod embedded;
+#[cfg(feature = "cassandra")]
+mod event_packs;
 #[cfg(feature = "kafka")]
 mod log;

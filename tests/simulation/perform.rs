@@ -48,7 +48,7 @@ impl World {
             Effect::WriteProgress { ticket, progress, stamp, ids } => {
                 self.ask_store(from, StoreOp::WriteIds(ids, ticket, Box::new(progress), stamp));
             }
-            Effect::ReadIds(ticket, first) => self.ask_store(from, StoreOp::ReadIds(ticket, first)),
+            Effect::ReadIds(ticket, first, _) => self.ask_store(from, StoreOp::ReadIds(ticket, first)),
             Effect::ReadLogEnd(ticket) => self.ask_log(from, LogOp::End(ticket)),
             Effect::Seek(ticket, offset) => {
                 self.stop_fetch(from);

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use dueline::engine::{Failure, Input, KeyLookup};
 use dueline::model::{
-    Decision, EventRow, Fact, FactRow, IdsRow, OwnerRow, Payload, Place, PointerPage, PointerRange, Progress,
-    Row, Shard,
+    Decision, EventRow, Fact, FactRow, IdsRow, ListedIds, OwnerRow, Payload, Place, PointerPage,
+    PointerRange, Progress, Row, Shard,
 };
 use dueline::planted;
 
@@ -135,7 +135,8 @@ impl World {
                 if !rows.is_empty() {
                     self.ledger.count("listed ids read");
                 }
-                Input::IdsRead(*ticket, Ok(rows))
+                // No log is lost here.
+                Input::IdsRead(*ticket, Ok(ListedIds { rows, unlisted: Vec::new() }))
             }
             StoreOp::LookUp(ticket, lookups) => {
                 let found = self.store.lookup(lookups, asked);

@@ -2,7 +2,7 @@
 //! from those that are asked; who is reached, delays and losses are the world's.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use dueline::engine::KeyLookup;
@@ -35,6 +35,8 @@ pub(crate) struct Store {
     pub(crate) owners: Owners,
     due: BTreeMap<(Shard, Place), BTreeMap<FactKey, Cell<FactRow>>>,
     events: BTreeMap<TaskKey, BTreeMap<EventKey, Cell<EventRow>>>,
+    /// Those that are packed: no id leads to them.
+    packed: BTreeSet<(TaskKey, EventKey)>,
     payloads: BTreeMap<(Shard, Place), Cell<Arc<[u8]>>>,
     progress: BTreeMap<(Shard, Epoch), Cell<Progress>>,
     ids: BTreeMap<(Shard, u64, Epoch), Cell<Vec<u32>>>,
@@ -71,8 +73,13 @@ impl Store {
             Row::Event(row) => {
                 let rows = self.events.entry(row.key.clone()).or_default();
                 let key = (Reverse(row.version), Reverse(row.epoch));
+                if row.is_first && row.is_listed {
+                    self.packed.insert((row.key.clone(), key));
+                } else if on != 0 {
+                    self.packed.remove(&(row.key.clone(), key));
+                }
                 // What is not stored is not kept.
-                let row = EventRow { is_first: false, ..row.clone() };
+                let row = EventRow { is_first: false, is_listed: false, ..row.clone() };
                 rows.entry(key).or_default().put(stamp, row, on)
             }
             Row::Fact(row) => {
@@ -119,11 +126,18 @@ impl Store {
         let mut answers = Vec::with_capacity(lookups.len());
         for (number, lookup) in lookups.iter().enumerate() {
             let from = asked[number % asked.len()];
+            let packed = &self.packed;
+            let is_found = |row: &EventRow| {
+                let key = (Reverse(row.version), Reverse(row.epoch));
+                lookup.listed.contains(&row.version) || !packed.contains(&(row.key.clone(), key))
+            };
             let mut found = Vec::new();
             for cell in self.events.get_mut(&lookup.key).into_iter().flat_map(|rows| rows.values_mut()) {
                 let repaired = &mut self.repaired;
                 let row = read(cell, from, |row| repaired.push(Row::Event(row)));
-                let Some(row) = row.filter(|row| row.version <= lookup.last) else { continue };
+                let Some(row) = row.filter(|row| row.version <= lookup.last && is_found(row)) else {
+                    continue;
+                };
                 let below = row.version < lookup.first;
                 found.push(row);
                 if below {
@@ -228,6 +242,7 @@ impl Store {
         self.payloads.values_mut().for_each(|cell| cell.wipe(replica));
         self.dead_letters.values_mut().for_each(|cell| cell.wipe(replica));
         self.progress.values_mut().for_each(|cell| cell.wipe(replica));
+        self.ids.values_mut().for_each(|cell| cell.wipe(replica));
         self.late.wipe(replica);
     }
 
@@ -255,6 +270,9 @@ impl Store {
             cell.spread(from, to);
         }
         for cell in self.progress.values_mut() {
+            cell.spread(from, to);
+        }
+        for cell in self.ids.values_mut() {
             cell.spread(from, to);
         }
         self.late.repair(from, to);

@@ -113,6 +113,7 @@ pub(super) fn rows_of(
         cancel_remembered: None,
         reason: None,
         is_first: true,
+        is_listed: false,
     };
     let started = Started {
         generation: crate::model::Generation(0),

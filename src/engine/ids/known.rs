@@ -9,27 +9,35 @@ use std::collections::BTreeSet;
 use std::hash::BuildHasher as _;
 
 use crate::engine::map::State;
-use crate::model::limits;
+use crate::model::Print;
 
-/// A fingerprint, and the offset of an event of the id.
+/// The fingerprint of an event, and the lower half of its version. Ordered by id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Noted(u64);
 
 impl Noted {
-    pub(super) fn new(print: u32, offset: u32) -> Noted {
-        Noted(u64::from(print) << 32 | u64::from(offset))
+    pub(super) fn new(print: Print, offset: u32) -> Noted {
+        Noted(u64::from(print.0) << 32 | u64::from(offset))
     }
 
-    pub(super) fn print(self) -> u32 {
-        (self.0 >> 32) as u32
+    pub(super) fn print(self) -> Print {
+        Print((self.0 >> 32) as u32)
     }
 
-    pub(super) fn offset(self) -> u64 {
-        self.0 & u64::from(u32::MAX)
+    /// The same event, which may be packed or not.
+    fn otherwise(self) -> Noted {
+        Noted(self.0 ^ 1 << u32::BITS)
     }
 
-    pub(super) fn chunk(self) -> u64 {
-        self.offset() / limits::IDS_OF_CHUNK
+    /// Those of an id, of entries in order.
+    pub(super) fn of_id(entries: &[Noted], print: Print) -> &[Noted] {
+        let first = entries.partition_point(|entry| entry.print().id() < print.id());
+        let rest = &entries[first..];
+        &rest[..rest.partition_point(|entry| entry.print().id() == print.id())]
+    }
+
+    pub(super) fn offset(self) -> u32 {
+        (self.0 & u64::from(u32::MAX)) as u32
     }
 }
 
@@ -70,29 +78,42 @@ impl Known {
 
     /// The bucket of a fingerprint: by so many bits of its hash as number all buckets, or by one fewer where that one is not there
     /// yet.
-    fn index(&self, print: u32) -> usize {
+    fn index(&self, print: Print) -> usize {
         let all = self.buckets.len();
         let bits = all.next_power_of_two();
         let index = hash(&self.state, print) & (bits - 1);
         if index < all { index } else { index - bits / 2 }
     }
 
-    fn bucket(&mut self, print: u32) -> &mut Vec<Noted> {
+    fn bucket(&mut self, print: Print) -> &mut Vec<Noted> {
         let index = self.index(print);
         &mut self.buckets[index]
     }
 
-    /// Whether there is an event of an id with this fingerprint.
-    pub(super) fn has(&self, print: u32) -> bool {
+    /// Whether there is an event of this id.
+    pub(super) fn has(&self, print: Print) -> bool {
         let bucket = &self.buckets[self.index(print)];
-        let first = bucket.partition_point(|entry| entry.print() < print);
-        bucket.get(first).is_some_and(|entry| entry.print() == print)
+        let first = bucket.partition_point(|entry| entry.print().id() < print.id());
+        bucket.get(first).is_some_and(|entry| entry.print().id() == print.id())
     }
 
-    /// True when it is not there yet.
+    /// All events of an id.
+    pub(super) fn of_id(&self, print: Print) -> &[Noted] {
+        Noted::of_id(&self.buckets[self.index(print)], print)
+    }
+
+    /// True when it is not there yet. One that is there and may be packed after all is noted so.
     pub(super) fn put(&mut self, entry: Noted) -> bool {
         let bucket = self.bucket(entry.print());
         let Err(at) = bucket.binary_search(&entry) else { return false };
+        if let Ok(same) = bucket.binary_search(&entry.otherwise()) {
+            if entry.print().may_be_packed() {
+                bucket.remove(same);
+                // It comes before.
+                bucket.insert(at - 1, entry);
+            }
+            return false;
+        }
         make_room(bucket);
         bucket.insert(at, entry);
         self.count += 1;
@@ -137,8 +158,8 @@ impl Known {
     }
 }
 
-fn hash(state: &State, print: u32) -> usize {
-    state.hash_one(print) as usize
+fn hash(state: &State, print: Print) -> usize {
+    state.hash_one(print.id()) as usize
 }
 
 fn make_room(bucket: &mut Vec<Noted>) {
@@ -158,7 +179,10 @@ mod tests {
             first in proptest::collection::vec(any::<(u8, u8)>(), 0..300),
             steps in proptest::collection::vec((any::<bool>(), proptest::collection::vec(any::<(u8, u8)>(), 0..400)), 0..20),
         ) {
-            let entry = |(print, offset): (u8, u8)| Noted::new(u32::from(print) + 1, u32::from(offset));
+            // Each may be packed, or none: what is in between is tested with what is kept.
+            let entry = |(print, offset): (u8, u8)| {
+                Noted::new(Print(2 * (u32::from(print) + 1)), u32::from(offset))
+            };
             let mut model: BTreeSet<Noted> = first.into_iter().map(entry).collect();
             let mut known = Known::of(model.iter().copied().collect());
             for (takes, entries) in steps {
@@ -174,9 +198,11 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(&known.all().collect::<BTreeSet<_>>(), &model);
-                for print in 0..=257 {
-                    let has = model.iter().any(|entry| entry.print() == print);
-                    prop_assert_eq!(known.has(print), has);
+                for print in (0..=257).map(|id| Print(2 * id + 1)) {
+                    let of_id = model.iter().filter(|entry| entry.print().id() == print.id());
+                    let of_id: Vec<Noted> = of_id.copied().collect();
+                    prop_assert_eq!(known.has(print), !of_id.is_empty());
+                    prop_assert_eq!(known.of_id(print), &of_id[..]);
                 }
             }
         }

@@ -31,8 +31,9 @@ impl Engine {
             let offset = version.offset();
             self.reject(index, offset, Rejection { reason: RejectReason::Conflict, detail });
         }
-        let row = self.intake.batches[index].carry_out(version, plan, (epoch, shard), &self.ids);
-        self.note_id(&row.key, version);
+        let batch = &mut self.intake.batches[index];
+        let (row, may_be_packed) = batch.carry_out(version, plan, (epoch, shard), &self.ids);
+        self.note_id(&row.key, version, may_be_packed && !planted!(PackedNotNoted));
         self.note_decision(index, &row);
     }
 

@@ -166,7 +166,8 @@ impl Batch {
             let first = Version::new(last.generation(), item.record.offset);
             let key = item.lookup_key()?;
             let is_new = ids.is_new(key) && (item.is_nobody_elses(ids) || planted!(ReplayNotLookedUp));
-            (!is_new).then(|| KeyLookup { key: key.clone(), first, last })
+            let may_be = Some(first).filter(|first| !item.is_nobody_elses(ids) && ids.was_packed(*first));
+            (!is_new).then(|| KeyLookup { key: key.clone(), first, last, listed: ids.listed(key, may_be) })
         };
         // An id stands in a round once.
         self.lookups = self.rounds.front().into_iter().flatten().filter_map(lookup).collect();
@@ -316,14 +317,14 @@ impl Batch {
         item.is_nobody_elses(ids) && (ids.is_new(key) || is_not_found())
     }
 
-    /// Notes what the next item does, and gathers its rows.
+    /// Notes what the next item does, and gathers its rows. True: its event may be packed.
     pub(super) fn carry_out(
         &mut self,
         version: Version,
         plan: Plan,
         (epoch, shard): (Epoch, Shard),
         ids: &Ids,
-    ) -> EventRow {
+    ) -> (EventRow, bool) {
         if self.event_rows.capacity() == 0 {
             let left = self.rounds.front().map_or(0, VecDeque::len);
             self.event_rows.reserve(left);
@@ -335,7 +336,11 @@ impl Batch {
         let is_unsure = item.is_unsure();
         let recorded = self.recorded(item.event_and_key().1, version).cloned();
         let row = recorded.unwrap_or_else(|| rows::event_row(item, version, &plan, epoch, shard));
-        let row = EventRow { is_first: self.is_first(item, ids), ..row };
+        // What makes no task is forgotten by nobody, and would keep all that is packed beside it.
+        let is_listed = ids.may_be_packed(version) && row.current.is_some();
+        let row = EventRow { is_first: self.is_first(item, ids), is_listed, ..row };
+        let was_packed = !item.is_nobody_elses(ids) && ids.was_packed(version);
+        let may_be_packed = row.is_first && row.is_listed || was_packed;
         self.lifted |= plan.lifted;
         let mark = plan.mark.map(|(place, mark)| rows::mark_row(shard, place, version, epoch, mark));
         let task = plan.task.and_then(|task| {
@@ -381,7 +386,7 @@ impl Batch {
         item.task = task;
         item.mark = plan.mark;
         item.abort = plan.abort;
-        row
+        (row, may_be_packed)
     }
 
     /// The rows to be written next: all at once, but payloads, marks and events first, in this order, when a place was lifted,

@@ -44,6 +44,7 @@ pub(super) fn event_row(item: &Item, version: Version, plan: &Plan, epoch: Epoch
         cancel_remembered: plan.cancel_remembered,
         reason: event.reason.clone(),
         is_first: false,
+        is_listed: false,
     }
 }
 

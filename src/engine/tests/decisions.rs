@@ -219,6 +219,7 @@ fn row(decision: Decision, current: Option<Current>) -> EventRow {
         cancel_remembered: None,
         reason: None,
         is_first: false,
+        is_listed: false,
     }
 }
 

@@ -5,8 +5,36 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::rig::{Rig, content};
-use crate::engine::{Failure, Input};
-use crate::model::{Decision, Epoch, IdsRow, Shard, TaskId, TaskKey, Version, limits};
+use crate::engine::{Failure, Input, KeyLookup};
+use crate::model::{Decision, Epoch, EventRow, IdsRow, ListedIds, Shard, TaskId, TaskKey, Version, limits};
+
+impl Rig {
+    /// Rows of an id. What is the first and listed is packed: found by its version alone.
+    pub(super) fn rows_of(&self, lookup: &KeyLookup) -> Vec<EventRow> {
+        let is_found = |row: &&EventRow| {
+            row.key == lookup.key && (!is_packed(row) || lookup.listed.contains(&row.version))
+        };
+        let mut rows: Vec<EventRow> = self.events.iter().filter(is_found).cloned().collect();
+        rows.sort_by_key(|row| (std::cmp::Reverse(row.version), std::cmp::Reverse(row.epoch)));
+        rows
+    }
+
+    /// What is on record of ids, and packed events that are in no list where a generation ended.
+    pub(super) fn listed(&self, from: u64, ends: &[Version]) -> ListedIds {
+        let rows = self.ids.range((from, Epoch(0))..).map(|(_, row)| row.clone()).collect();
+        let is_of = |version: Version| {
+            let is_above =
+                |end: &Version| (end.0..=end.0 + limits::UNLISTED_VERSIONS_MAX).contains(&version.0);
+            ends.iter().any(is_above)
+        };
+        let unlisted = self.events.iter().filter(|row| is_packed(row) && is_of(row.version));
+        ListedIds { rows, unlisted: unlisted.map(|row| (row.key.clone(), row.version)).collect() }
+    }
+}
+
+fn is_packed(row: &EventRow) -> bool {
+    row.is_first && row.is_listed
+}
 
 /// How many are looked up when tasks of these ids are asked for, one after the other.
 fn looked_up(rig: &mut Rig, ids: &[&str]) -> usize {
@@ -134,8 +162,9 @@ fn a_shard_with_very_many_lists_on_while_it_keeps_them() {
         looked_up(&mut rig, &["a"]);
         rig.run(1_000);
         let (shard, epoch) = (Shard(0), Epoch(1));
+        // None of them is packed.
         rig.ids.extend((1..=chunks).map(|chunk| {
-            let prints = (1..=limits::IDS_OF_CHUNK as u32).collect();
+            let prints = (1..=limits::IDS_OF_CHUNK as u32).map(|n| 2 * n).collect();
             ((chunk, epoch), IdsRow { shard, chunk, epoch, prints })
         }));
         rig.ids_max = ids_max;
@@ -143,30 +172,32 @@ fn a_shard_with_very_many_lists_on_while_it_keeps_them() {
         assert_eq!(looked_up(&mut rig, &["b", "c"]), if keeps { 0 } else { 2 });
         rig.run(1_000);
         let progress = rig.progress.clone().expect("one is there");
-        assert_eq!(progress.ids_from.is_some(), keeps);
+        assert_eq!((progress.ids_from, progress.ids_are_all), (Some(0), keeps));
+        // Where not all are listed the rows of no use go, and what is packed is found as before.
+        let shards = rig.ids.len();
+        rig.take_over(3);
+        assert_eq!(looked_up(&mut rig, &["d", "a"]), if keeps { 1 } else { 2 });
+        assert_eq!(rig.events.iter().filter(|row| row.decision == Decision::Scheduled).count(), 4);
+        rig.run(300_000);
+        assert_eq!(rig.ids.len() < shards, !keeps);
     }
 }
 
 #[test]
-fn rows_that_cannot_be_read_are_waited_for_or_given_up() {
+fn rows_that_cannot_be_read_are_waited_for() {
     let mut rig = Rig::running();
     looked_up(&mut rig, &["a"]);
     rig.run(1_000);
-    rig.fail_ids = Some(Rig::away());
-    rig.take_over(2);
-    assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "loading");
-    rig.fail_ids = None;
-    rig.run(1_000);
-    assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "running");
-    assert_eq!(looked_up(&mut rig, &["b", "a"]), 1);
-    rig.run(1_000);
-    rig.fail_ids = Some(Failure::Misconfigured("no such table".into()));
-    rig.take_over(3);
-    assert_eq!(looked_up(&mut rig, &["c", "a"]), 2);
-    rig.run(1_000);
-    rig.fail_ids = None;
-    rig.take_over(4);
-    assert_eq!(looked_up(&mut rig, &["d"]), 1, "who comes next does not know what was not listed");
+    for (owner, failure) in [(2, Rig::away()), (3, Failure::Misconfigured("no such table".into()))] {
+        rig.fail_ids = Some(failure);
+        rig.take_over(owner);
+        assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "loading");
+        rig.fail_ids = None;
+        rig.run(10_000);
+        assert_eq!(rig.engine.shard_view(rig.now().boot).phase, "running");
+        assert_eq!(looked_up(&mut rig, &[&format!("b-{owner}"), "a"]), 1);
+        rig.run(1_000);
+    }
 }
 
 #[test]
@@ -302,14 +333,100 @@ fn what_a_newer_leader_has_is_looked_up_until_it_has_told_where_the_log_ends() {
 }
 
 #[test]
-fn ids_that_the_store_does_not_take_are_given_up_and_progress_is_written() {
+fn while_the_store_takes_no_ids_tasks_are_taken_and_no_progress_is_written() {
     let mut rig = Rig::running();
     rig.fail_ids = Some(Failure::Misconfigured("no right to event_ids".into()));
     looked_up(&mut rig, &["a", "b"]);
     rig.run(2_000);
-    let progress = rig.progress.clone().expect("one is there");
-    assert_eq!((progress.ids_from, progress.next_offset), (None, 2));
-    assert_eq!(looked_up(&mut rig, &["c"]), 1);
+    let next_offset = |rig: &Rig| rig.progress.as_ref().map(|progress| progress.next_offset);
+    assert_eq!((next_offset(&rig), rig.decisions().len()), (Some(0), 2));
+    assert_eq!(looked_up(&mut rig, &["c", "a"]), 1);
+    rig.fail_ids = None;
+    rig.run(2_000);
+    assert_eq!(next_offset(&rig), Some(4));
+}
+
+/// A rig of which the log has a leader: then it is certain what no owner before decided.
+fn led() -> Rig {
+    let mut rig = Rig::with(crate::engine::Options::new(Shard(0), 1, "rig"));
+    rig.leads = Some(5);
+    rig.assign(1);
+    rig
+}
+
+#[test]
+fn who_is_asked_for_an_id_is_told_which_versions_may_be_packed() {
+    let mut rig = led();
+    looked_up(&mut rig, &["a", "b", "a"]);
+    let [a, b, c] = ["a", "b", "c"].map(|id| key(&rig, id));
+    let versions = |of: [&[u64]; 3]| Some(of.map(|of| of.iter().copied().map(Version).collect()).to_vec());
+    let keys = [a.clone(), b, c];
+    assert_eq!(
+        rig.engine.listed_versions(&keys),
+        versions([&[0], &[1], &[]]),
+        "and the second event of a is a row"
+    );
+    rig.give(Input::Budget(crate::engine::Budget { ids: 0, ..crate::engine::Budget::default() }));
+    assert_eq!(rig.engine.listed_versions(&keys), versions([&[0], &[1], &[]]), "it is what is kept");
+    rig.give(Input::Forgotten(vec![(a, Version(0))]));
+    assert_eq!(rig.engine.listed_versions(&keys), versions([&[], &[1], &[]]));
+    looked_up(&mut rig, &["c"]);
+    assert_eq!(
+        rig.engine.listed_versions(&keys),
+        versions([&[], &[1], &[]]),
+        "there is no room, so it is a row"
+    );
+}
+
+#[test]
+fn an_event_may_be_packed_where_all_ids_are_listed_and_it_makes_a_task() {
+    let mut rig = led();
+    looked_up(&mut rig, &["a"]);
+    rig.append("q", "x", crate::model::Verb::Cancel);
+    rig.run(1_000);
+    // A build that did not list them had the shard.
+    rig.progress.as_mut().expect("one is there").ids_from = None;
+    rig.take_over(2);
+    looked_up(&mut rig, &["b"]);
+    assert_eq!(rig.events.iter().map(|row| row.is_listed).collect::<Vec<_>>(), [true, false, false]);
+}
+
+#[test]
+fn after_its_log_began_anew_a_shard_finds_what_it_had() {
+    let mut rig = led();
+    looked_up(&mut rig, &["a", "b"]);
+    rig.run(1_000);
+    rig.hold_progress = true;
+    looked_up(&mut rig, &["c"]);
+    super::renewing::begin_anew(&mut rig);
+    rig.hold_progress = false;
+    assert_eq!(looked_up(&mut rig, &["a", "b", "c", "d"]), 4);
+    let scheduled = |rig: &Rig| {
+        let scheduled = rig.events.iter().filter(|row| row.decision == Decision::Scheduled);
+        scheduled.map(|row| (row.version.generation().0, row.key.id.as_str().to_owned())).collect::<Vec<_>>()
+    };
+    let wanted_of = [(0, "a"), (0, "b"), (0, "c"), (1, "d")].map(|(n, id)| (n, id.to_owned()));
+    assert_eq!(scheduled(&rig), wanted_of);
+    for owner in 7..9 {
+        let progress = rig.progress.clone().expect("one is there");
+        assert_eq!(
+            (progress.ends, progress.ids_are_all),
+            (vec![Version(2)], false),
+            "nobody lists what came after it"
+        );
+        rig.run(1_000);
+        rig.take_over(owner);
+        assert_eq!(looked_up(&mut rig, &["d", "b", "c"]), 3);
+    }
+    assert_eq!(scheduled(&rig).len(), 4);
+    let chunks = |rig: &Rig| rig.ids.keys().map(|(chunk, _)| *chunk).collect::<Vec<_>>();
+    assert!(chunks(&rig).contains(&0));
+    ["a", "b", "c"].iter().for_each(|id| forget(&mut rig, id));
+    for id in ["x", "y"] {
+        looked_up(&mut rig, &[id]);
+        rig.run(1_000);
+    }
+    assert!(!chunks(&rig).contains(&0), "nothing of it is packed any more: {:?}", rig.ids);
 }
 
 #[derive(Clone, Debug)]

@@ -47,6 +47,15 @@ fn lose_log(rig: &mut Rig, topic: &'static str) {
     until_stopped(rig);
 }
 
+/// The topic is made anew, and what was lost is accepted.
+pub(super) fn begin_anew(rig: &mut Rig) {
+    lose_log(rig, "u");
+    let loss = loss(rig);
+    accept(rig, &loss);
+    rig.run(100);
+    assert_eq!(state(rig), ("running", Generation(1), 0));
+}
+
 /// A task that ran at once.
 fn ran(rig: &mut Rig, id: &str) {
     rig.schedule("q", id, 0);

@@ -102,6 +102,7 @@ fn event(version: u64, appended: i64, current: Option<Place>) -> EventRow {
         cancel_remembered: None,
         reason: None,
         is_first: false,
+        is_listed: false,
     }
 }
 

@@ -10,7 +10,7 @@ use crate::model::{
     Boot, DeadLetterRow, Decision, Due, Epoch, Event, EventRow, Fact, FactRow, HandlerName, IdsRow,
     LateQueueRow, Now, Origin, Outcome, OwnerRow, OwnerUuid, Payload, Place, Pointer, PointerPage,
     PointerRange, Progress, QueueName, RetryPolicy, Row, Shard, Standing, TaskContent, TaskEvent,
-    TaskEventKind, TaskId, TaskKey, Verb, Version, Wall, limits,
+    TaskEventKind, TaskId, Verb, Version, Wall, limits,
 };
 
 pub(super) const BASE: i64 = 1_000_000_000;
@@ -307,13 +307,10 @@ impl Rig {
                 self.progress = Some(progress);
                 Input::ProgressWritten(ticket, Ok(()))
             }
-            Effect::ReadIds(ticket, _) if self.fail_ids.is_some() => {
+            Effect::ReadIds(ticket, ..) if self.fail_ids.is_some() => {
                 Input::IdsRead(ticket, Err(self.fail_ids.clone()?))
             }
-            Effect::ReadIds(ticket, from) => {
-                let rows = self.ids.range((from, Epoch(0))..).map(|(_, row)| row.clone());
-                Input::IdsRead(ticket, Ok(rows.collect()))
-            }
+            Effect::ReadIds(ticket, from, ends) => Input::IdsRead(ticket, Ok(self.listed(from, &ends))),
             Effect::ReadLogEnd(ticket) => {
                 if let Some(held) = &mut self.held_ends {
                     held.push(ticket);
@@ -333,13 +330,7 @@ impl Rig {
             }
             Effect::LookUp(ticket, lookups) => {
                 self.looked_up += lookups.len();
-                let rows = |key: &TaskKey| {
-                    let mut rows: Vec<_> =
-                        self.events.iter().filter(|row| row.key == *key).cloned().collect();
-                    rows.sort_by_key(|row| (std::cmp::Reverse(row.version), std::cmp::Reverse(row.epoch)));
-                    rows
-                };
-                Input::LookedUp(ticket, Ok(lookups.iter().map(|lookup| rows(&lookup.key)).collect()))
+                Input::LookedUp(ticket, Ok(lookups.iter().map(|lookup| self.rows_of(lookup)).collect()))
             }
             Effect::Slice(ticket, from, to) => {
                 if let Some(held) = &mut self.held_slices {

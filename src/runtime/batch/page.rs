@@ -214,8 +214,7 @@ pub(super) async fn still_so<'a>(
     batch: &Batch,
     group: &'a [Item],
 ) -> Result<Vec<&'a Item>, Error> {
-    let newest = |item: &Item| Lookup { key: item.key().clone(), first: Version::MAX, last: Version::MAX };
-    let rows = store.lookup(group.iter().map(newest).collect()).await?;
+    let rows = store.lookup(group.iter().map(|item| newest(item.key(), item.place())).collect()).await?;
     let standing =
         group.iter().zip(&rows).filter(|(item, rows)| stands_for(rows.first()) == Some(item.place()));
     let standing: Vec<&Item> = standing.map(|(item, _)| item).collect();
@@ -243,8 +242,14 @@ pub(crate) async fn is_dead(store: &dyn Store, letter: &DeadLetterRow) -> Result
     if !is_dead_at(store, letter.shard, letter.place).await? {
         return Ok(false);
     }
-    let newest = store.history(letter.key.clone(), 1).await?;
-    Ok(stands_for(newest.first()) == Some(letter.place))
+    let rows = store.lookup(vec![newest(&letter.key, letter.place)]).await?;
+    Ok(stands_for(rows.first().and_then(|rows| rows.first())) == Some(letter.place))
+}
+
+/// The newest row of an id, if the id stands for the task at this place: while that is so none but its own event is found by the list
+/// alone.
+fn newest(key: &TaskKey, place: Place) -> Lookup {
+    Lookup { key: key.clone(), first: Version::MAX, last: Version::MAX, listed: vec![place.version] }
 }
 
 async fn is_dead_at(store: &dyn Store, shard: Shard, place: Place) -> Result<bool, Error> {

@@ -1,12 +1,14 @@
-//! Reads of `task_event`: many keys in one request, then page by page for the few that have more rows.
+//! Reads of `task_event`: many keys in one request, then page by page for the few that have more rows. Beside them what is packed.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use futures::{StreamExt, TryStreamExt, stream};
 
+use super::Shared;
+use super::event_packs::{self, Wanted};
 use super::gather::{Gather, Sent};
 use super::singles::{Pages, number_column, one_page, rows};
-use super::{Shared, statements};
 use crate::model::{Epoch, EventRow, TaskKey, Version};
 use crate::store::{Error, Lookup};
 use crate::wire::row as codec;
@@ -20,6 +22,48 @@ const REQUESTS_MAX: usize = 32;
 
 /// For each lookup its rows, newest version first, highest epoch first.
 pub(super) async fn lookup(shared: &Shared, lookups: &[Lookup]) -> Result<Vec<Vec<EventRow>>, Error> {
+    let wanted: Vec<Wanted<'_>> =
+        lookups.iter().map(|lookup| Wanted { key: &lookup.key, versions: &lookup.listed }).collect();
+    let packed = event_packs::of_versions(shared, &wanted);
+    let (mut found, packed) = tokio::try_join!(by_key(shared, lookups), packed)?;
+    for ((rows, packed), lookup) in found.iter_mut().zip(packed).zip(lookups) {
+        merge(rows, packed, |row| row.version <= lookup.last);
+        if let Some(below) = rows.iter().position(|row| row.version < lookup.first) {
+            rows.truncate(below + 1);
+        }
+    }
+    Ok(found)
+}
+
+/// For each id the versions that packed events of it may have: as listed, or by what is on record.
+pub(super) async fn packed_versions<'a>(
+    shared: &Shared,
+    ids: impl Iterator<Item = (&'a TaskKey, Option<&'a [Version]>)>,
+) -> Result<Vec<Vec<Version>>, Error> {
+    let ids: Vec<_> = ids.collect();
+    let unknown: Vec<&TaskKey> =
+        ids.iter().filter(|(_, listed)| listed.is_none()).map(|(key, _)| *key).collect();
+    let mut located = event_packs::locate(shared, &unknown).await?.into_iter();
+    let versions = |listed: Option<&[Version]>| match listed {
+        Some(listed) => listed.to_vec(),
+        None => located.next().unwrap_or_default(),
+    };
+    Ok(ids.iter().map(|(_, listed)| *listed).map(versions).collect())
+}
+
+/// Puts what is packed among rows that are in order. What is there in both ways is one event, and the row counts: it may have been
+/// written over.
+fn merge(rows: &mut Vec<EventRow>, packed: Vec<EventRow>, is_wanted: impl Fn(&EventRow) -> bool) {
+    if packed.is_empty() {
+        return;
+    }
+    rows.extend(packed.into_iter().filter(is_wanted));
+    rows.sort_by_key(|row| Reverse((row.version, row.epoch)));
+    rows.dedup_by_key(|row| (row.version, row.epoch));
+}
+
+/// The same of those that are rows by key.
+async fn by_key(shared: &Shared, lookups: &[Lookup]) -> Result<Vec<Vec<EventRow>>, Error> {
     let mut order: Vec<usize> = (0..lookups.len()).collect();
     // Keys whose ranges end alike share a request, so that its bound cuts little for any of them.
     order.sort_by_key(|index| lookups[*index].last);
@@ -46,7 +90,7 @@ async fn look_up_together(
     let mut unfinished = Vec::new();
     for (index, read) in chunk.iter().copied().zip(newest) {
         let lookup = &lookups[index];
-        let mut wanted = Wanted::new(lookup);
+        let mut wanted = Range::new(lookup);
         read.iter().for_each(|row| wanted.take(row.clone()));
         let all_read = read.len() < FIRST_ROWS as usize;
         if all_read || wanted.done {
@@ -108,7 +152,7 @@ pub(super) async fn newest_rows(shared: &Shared, newest: &Newest) -> Result<Vec<
 /// Reads a key's rows below those already read, until the lookup has all it wants.
 async fn read_on(
     shared: &Shared,
-    mut wanted: Wanted<'_>,
+    mut wanted: Range<'_>,
     below: Option<(Version, Epoch)>,
 ) -> Result<Vec<EventRow>, Error> {
     let key = codec::key_text(&wanted.lookup.key);
@@ -130,15 +174,15 @@ async fn read_on(
 }
 
 /// Collects what a lookup asks for out of rows that come newest first.
-struct Wanted<'a> {
+struct Range<'a> {
     lookup: &'a Lookup,
     rows: Vec<EventRow>,
     done: bool,
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> Range<'a> {
     fn new(lookup: &'a Lookup) -> Self {
-        Wanted { lookup, rows: Vec::new(), done: false }
+        Range { lookup, rows: Vec::new(), done: false }
     }
 
     fn take(&mut self, row: EventRow) {
@@ -151,15 +195,32 @@ impl<'a> Wanted<'a> {
 }
 
 /// All events of one task, newest first.
-pub(super) async fn history(shared: &Shared, key: &TaskKey, rows_max: usize) -> Result<Vec<EventRow>, Error> {
+pub(super) async fn history(
+    shared: &Shared,
+    key: &TaskKey,
+    rows_max: usize,
+    listed: Option<&[Version]>,
+) -> Result<Vec<EventRow>, Error> {
     let limit = i32::try_from(rows_max).unwrap_or(i32::MAX);
     if limit == 0 {
         return Ok(Vec::new());
     }
+    let packed = async {
+        let versions = packed_versions(shared, std::iter::once((key, listed))).await?;
+        let versions: Vec<Version> = versions.into_iter().flatten().collect();
+        event_packs::of_versions(shared, &[Wanted { key, versions: &versions }]).await
+    };
+    let (mut found, packed) = tokio::try_join!(history_by_key(shared, key, limit), packed)?;
+    merge(&mut found, packed.into_iter().flatten().collect(), |_| true);
+    found.truncate(rows_max);
+    Ok(found)
+}
+
+async fn history_by_key(shared: &Shared, key: &TaskKey, limit: i32) -> Result<Vec<EventRow>, Error> {
     let _permit = shared.permit().await?;
     let values = (codec::key_text(key), limit);
     let mut pages = Pages::new(shared, &shared.statements.event_history, values);
-    let mut found = Vec::with_capacity(rows_max.min(statements::PAGE_ROWS as usize));
+    let mut found = Vec::new();
     while let Some(page) = pages.next().await? {
         for (version, epoch, data) in rows::<(i64, i64, &str)>("task_event", &page)? {
             found.push(decode(key, version, epoch, data)?);

@@ -5,12 +5,14 @@ use std::collections::BTreeSet;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::dead_letter::{self, BUCKET_MS};
+use super::event_packs::{self, Wanted};
+use super::lookup::packed_versions;
 use super::singles::{Pages, execute, number_column, rows, shard_column};
 use super::slice::LIST_PAGE_ROWS;
 use super::write::send_batch;
 use super::{Layout, Shared};
-use crate::model::{Place, Shard, TaskKey, Version, Wall};
-use crate::store::{Error, Stretch};
+use crate::model::{Place, Shard, Version, Wall};
+use crate::store::{Error, Forgotten, Stretch};
 use crate::wire::row as codec;
 
 /// Deletes under way at once: this is work in the background.
@@ -36,10 +38,18 @@ pub(super) async fn stretches(shared: &Shared, before: Wall) -> Result<Vec<Stret
 }
 
 /// Forgets the events of tasks, of each up to a version.
-pub(super) async fn forget(shared: &Shared, tasks: Vec<(TaskKey, Version)>) -> Result<(), Error> {
-    let deletes = tasks.into_iter().map(|(key, version)| async move {
+pub(super) async fn forget(shared: &Shared, tasks: Vec<Forgotten>) -> Result<(), Error> {
+    let packed =
+        packed_versions(shared, tasks.iter().map(|task| (&task.key, task.listed.as_deref()))).await?;
+    let up_to = |(versions, task): (Vec<Version>, &Forgotten)| -> Vec<Version> {
+        versions.into_iter().filter(|version| *version <= task.up_to).collect()
+    };
+    let packed: Vec<Vec<Version>> = packed.into_iter().zip(&tasks).map(up_to).collect();
+    let wanted = tasks.iter().zip(&packed).map(|(task, versions)| Wanted { key: &task.key, versions });
+    event_packs::forget(shared, &wanted.collect::<Vec<_>>()).await?;
+    let deletes = tasks.into_iter().map(|task| async move {
         let _permit = shared.permit().await?;
-        let values = (codec::key_text(&key), number_column(version.0)?);
+        let values = (codec::key_text(&task.key), number_column(task.up_to.0)?);
         execute(shared, &shared.statements.event_delete, values).await
     });
     stream::iter(deletes).buffer_unordered(AT_ONCE).try_collect().await

@@ -117,7 +117,7 @@ pub(super) async fn cluster(shared: &Shared, wanted: Cluster) -> Result<Cluster,
 /// What of the `cluster` row the layout of rows depends on.
 pub(super) async fn layout(shared: &Shared) -> Result<Layout, Error> {
     match read_cluster(shared).await? {
-        Some(found) => Ok(Layout { bucket_ms: found.bucket_ms, subs: found.subs }),
+        Some(found) => Ok(Layout { shards: found.shards, bucket_ms: found.bucket_ms, subs: found.subs }),
         None => {
             Err(Error::Misconfigured("the cluster row is missing: it is written at the first start".into()))
         }

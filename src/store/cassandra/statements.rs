@@ -26,6 +26,10 @@ pub(super) struct Statements {
     pub(super) pack_range: PreparedStatement,
     pub(super) pack_range_back: PreparedStatement,
     pub(super) pack_cells: PreparedStatement,
+    pub(super) event_pack_insert: PreparedStatement,
+    pub(super) event_pack_cells: PreparedStatement,
+    pub(super) event_pack_from: PreparedStatement,
+    pub(super) event_pack_delete: PreparedStatement,
     pub(super) event_insert: PreparedStatement,
     pub(super) event_lookup: PreparedStatement,
     pub(super) event_below: PreparedStatement,
@@ -96,6 +100,10 @@ impl Statements {
             pack_range: packs(PACK_RANGE).await?,
             pack_range_back: packs(&format!("{PACK_RANGE} {NEWEST_PACK_FIRST}")).await?,
             pack_cells: row(PACK_CELLS).await?,
+            event_pack_insert: row(EVENT_PACK_INSERT).await?,
+            event_pack_cells: packs(&format!("{EVENT_PACK_READ} AND cell IN ?")).await?,
+            event_pack_from: packs(&format!("{EVENT_PACK_READ} AND cell >= ?")).await?,
+            event_pack_delete: row(EVENT_PACK_DELETE).await?,
             event_insert: row("INSERT INTO {}.task_event (key, version, epoch, data) VALUES (?, ?, ?, ?)")
                 .await?,
             event_lookup: row(EVENT_LOOKUP).await?,
@@ -175,6 +183,12 @@ const PACK_RANGE: &str = "SELECT ready_at, versions, data FROM {}.due_pack \
 const NEWEST_PACK_FIRST: &str = "ORDER BY ready_at DESC, versions DESC, digest DESC";
 const PACK_CELLS: &str = "SELECT data FROM {}.due_pack \
      WHERE shard = ? AND bucket = ? AND sub = ? AND (ready_at, versions) IN ?";
+const EVENT_PACK_INSERT: &str =
+    "INSERT INTO {}.event_pack (shard, span, cell, kind, digest, data) VALUES (?, ?, ?, ?, ?, ?)";
+const EVENT_PACK_DELETE: &str =
+    "DELETE FROM {}.event_pack WHERE shard = ? AND span = ? AND cell = ? AND kind = ? AND digest = ?";
+const EVENT_PACK_READ: &str =
+    "SELECT cell, kind, digest, data FROM {}.event_pack WHERE shard = ? AND span = ?";
 const EVENT_LOOKUP: &str = "SELECT key, version, epoch, data FROM {}.task_event \
      WHERE key IN ? AND version <= ? PER PARTITION LIMIT ?";
 const LATE_INSERT: &str =

@@ -3,7 +3,8 @@
 //! ```text
 //! facts of one `due` partition   one unlogged batch: a single mutation at the server, whatever its size in rows; what goes
 //!                                together as packs
-//! events                         unlogged batches of a few keys, kept below the sizes that the server warns of
+//! first events of a shard        the same, as packs by version
+//! other events                   unlogged batches of a few keys, kept below the sizes that the server warns of
 //! rows of one list of late queues   as facts
 //! pointers                       unlogged batches of a few queues
 //! payloads                       one by one
@@ -18,7 +19,11 @@ use scylla::serialize::row::SerializeRow;
 use scylla::statement::batch::{Batch, BatchType};
 use scylla::statement::prepared::PreparedStatement;
 
-use super::columns::Columns;
+use super::columns::{
+    Columns, DeadLetterColumns, EventColumns, FactColumns, LateQueueColumns, PackColumns, PayloadColumns,
+    PointerColumns,
+};
+use super::event_packs::{EventPackColumns, EventPacker};
 use super::gather::{Gather, Sent, SmallWrite};
 use super::singles::{number_column, shard_column, text};
 use super::statements::Statements;
@@ -32,6 +37,8 @@ use crate::wire::row as codec;
 pub(super) const FACTS_ROWS_MAX: usize = 100;
 /// Bytes of row data of one batch of facts.
 pub(super) const FACTS_BYTES_MAX: usize = 256 * 1024;
+/// Rows of one batch of packed events.
+pub(super) const EVENT_PACK_ROWS_MAX: usize = 100;
 /// Keys of one batch of events: the server warns above 10.
 pub(super) const EVENTS_ROWS_MAX: usize = 10;
 /// Bytes of one batch of events: the server warns above 5 KiB.
@@ -41,23 +48,9 @@ const ROW_BYTES: usize = 80;
 /// Requests of one call under way at once.
 const REQUESTS_MAX: usize = 64;
 
-/// shard, bucket, sub, ready_at, version, kind, epoch, seq, data
-pub(super) type FactColumns = (i32, i64, i32, i64, i64, i8, i64, i64, String);
-/// shard, bucket, sub, ready_at, versions, digest, data
-pub(super) type PackColumns = (i32, i64, i32, i64, i64, i64, String);
-/// key, version, epoch, data
-pub(super) type EventColumns = (String, i64, i64, String);
-/// shard, bucket, version, bytes
-pub(super) type PayloadColumns<'a> = (i32, i64, i64, &'a [u8]);
-
-/// shard, queue, bucket, due_at, version, ready_at
-pub(super) type PointerColumns = (i32, String, i64, i64, i64, i64);
-/// shard, epoch, number, seq, data
-pub(super) type LateQueueColumns = (i32, i64, i64, i64, String);
-pub(super) type DeadLetterColumns = (i32, i64, i64, i64, String);
-
 /// Rows that go to the server together, each with its index in the call.
 pub(super) enum Request<'a> {
+    /// Of one partition.
     Facts(Vec<(usize, DueRow)>),
     Events(Vec<(usize, EventColumns)>),
     Payload(usize, PayloadColumns<'a>),
@@ -72,6 +65,8 @@ pub(super) enum DueRow {
     Fact(FactColumns),
     /// Many, of `due_pack`: its index is the first one's.
     Pack(PackColumns),
+    /// First events, of `event_pack`: the same.
+    EventPack(EventPackColumns),
 }
 
 impl DueRow {
@@ -84,6 +79,7 @@ impl DueRow {
         match self {
             DueRow::Fact(columns) => &columns.8,
             DueRow::Pack(columns) => &columns.6,
+            DueRow::EventPack(columns) => &columns.5,
         }
     }
 
@@ -92,27 +88,29 @@ impl DueRow {
         match self {
             DueRow::Fact(columns) => (&statements.due_insert, Columns::Fact(columns)),
             DueRow::Pack(columns) => (&statements.pack_insert, Columns::Pack(columns)),
+            DueRow::EventPack(columns) => (&statements.event_pack_insert, Columns::EventPack(columns)),
         }
     }
 }
 
 impl Request<'_> {
     fn has_packs(&self) -> bool {
-        matches!(self, Request::Facts(rows) if rows.iter().any(|(_, row)| matches!(row, DueRow::Pack(_))))
+        let Request::Facts(rows) = self else { return false };
+        rows.iter().any(|(_, row)| !matches!(row, DueRow::Fact(_)))
     }
 }
 
 /// Writes all rows.
 pub(super) async fn write(shared: &Shared, rows: &[Row]) -> Result<(), Error> {
     let layout = shared.layout().await?;
-    let requests = plan(layout, rows, Some(&shared.packer))?;
+    let requests = plan(layout, rows, Some((&shared.packer, &shared.event_packer)))?;
     let has_packs = requests.iter().any(Request::has_packs);
     match send_all(shared, requests).await {
         // What is refused has to be found, and a pack is many.
         Err(Error::Misconfigured(why)) if has_packs => {
             let alone = send_all(shared, plan(layout, rows, None)?).await;
             if alone.is_ok() && !shared.packs_refused.swap(true, Ordering::Relaxed) {
-                tracing::warn!(%why, "due_pack refuses what due takes: what could be packed is written twice until it is mended");
+                tracing::warn!(%why, "packs are refused that rows are taken of: what could be packed is written twice until it is mended");
             }
             alone
         }
@@ -233,10 +231,16 @@ fn answered(answer: QueryResult) {
 }
 
 /// Groups rows into requests, every row in exactly one.
-fn plan<'a>(layout: Layout, rows: &'a [Row], packer: Option<&Packer>) -> Result<Vec<Request<'a>>, Error> {
+fn plan<'a>(
+    layout: Layout,
+    rows: &'a [Row],
+    packers: Option<(&Packer, &EventPacker)>,
+) -> Result<Vec<Request<'a>>, Error> {
     let mut partitions: BTreeMap<(i32, i64, i32), Vec<(usize, DueRow)>> = BTreeMap::new();
-    let packed = packer.map(|packer| packer.pack(rows, |row| layout.partition_of(row.place)));
+    let packed = packers.map(|(packer, _)| packer.pack(rows, |row| layout.partition_of(row.place)));
     let packed = packed.unwrap_or_default();
+    let packed_events = packers.map(|(_, packer)| packer.pack(rows, layout.shards)).transpose()?;
+    let packed_events = packed_events.unwrap_or_default();
     for Pack { partition: (bucket, sub), shard, cell, first, digest, data } in packed.packs {
         let shard = shard_column(shard);
         let data = text(data)?;
@@ -254,6 +258,7 @@ fn plan<'a>(layout: Layout, rows: &'a [Row], packer: Option<&Packer>) -> Result<
                 let partition = (columns.0, columns.1, columns.2);
                 partitions.entry(partition).or_default().push((index, DueRow::Fact(columns)));
             }
+            Row::Event(_) if packed_events.taken.contains(index) => {}
             Row::Event(row) => events.push((index, event_columns(row)?)),
             Row::Payload(row) => requests.push(Request::Payload(index, payload_columns(layout, row)?)),
             Row::Pointer(row) => pointers.push((index, pointer_columns(row)?)),
@@ -267,18 +272,22 @@ fn plan<'a>(layout: Layout, rows: &'a [Row], packer: Option<&Packer>) -> Result<
             }
         }
     }
+    for packs in packed_events.packs.into_values() {
+        let packs = packs.into_iter().map(|(index, columns)| (index, DueRow::EventPack(columns))).collect();
+        let parts = split(packs, EVENT_PACK_ROWS_MAX, FACTS_BYTES_MAX, DueRow::bytes);
+        requests.extend(parts.into_iter().map(Request::Facts));
+    }
     for facts in partitions.into_values() {
         requests.extend(
             split(facts, FACTS_ROWS_MAX, FACTS_BYTES_MAX, DueRow::bytes).into_iter().map(Request::Facts),
         );
     }
+    let bytes = |row: &LateQueueColumns| row.4.len() + ROW_BYTES;
     for rows in lists.into_values() {
-        let bytes = |row: &LateQueueColumns| row.4.len() + ROW_BYTES;
         let parts = split(rows, FACTS_ROWS_MAX, FACTS_BYTES_MAX, bytes);
         requests.extend(parts.into_iter().map(Request::LateQueues));
     }
     for rows in dead.into_values() {
-        let bytes = |row: &DeadLetterColumns| row.4.len() + ROW_BYTES;
         let parts = split(rows, FACTS_ROWS_MAX, FACTS_BYTES_MAX, bytes);
         requests.extend(parts.into_iter().map(Request::DeadLetters));
     }

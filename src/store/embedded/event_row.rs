@@ -102,6 +102,7 @@ pub(super) fn decode(key: TaskKey, version: Version, epoch: Epoch, data: &[u8]) 
         cancel_remembered,
         reason,
         is_first: false,
+        is_listed: false,
     };
     let is_of_current = flags & (IS_OWN | IS_CANCELLED) != 0;
     scan.end(row).filter(|_| flags & !ALL == 0 && (has(HAS_CURRENT) || !is_of_current))
@@ -164,6 +165,7 @@ mod tests {
                 cancel_remembered: cancel_remembered.map(Wall),
                 reason,
                 is_first: false,
+                is_listed: false,
             }
         }
     }

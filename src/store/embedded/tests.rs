@@ -55,6 +55,8 @@ fn progress(epoch: u64, next_offset: u64) -> Progress {
         marks: Default::default(),
         told: None,
         ids_from: None,
+        ids_are_all: false,
+        ends: Vec::new(),
     }
 }
 

@@ -38,7 +38,7 @@ async fn check(case: &Case, rows: &[EventRow], lookups: Vec<Lookup>) {
 }
 
 fn of(key: &TaskKey, first: u64, last: u64) -> Lookup {
-    Lookup { key: key.clone(), first: Version(first), last: Version(last) }
+    Lookup { key: key.clone(), first: Version(first), last: Version(last), listed: Vec::new() }
 }
 
 async fn range(case: Case) {
@@ -141,8 +141,8 @@ async fn history(case: Case) {
     rows.sort_by_key(|row| std::cmp::Reverse((row.version, row.epoch)));
     case.write(rows.iter().cloned().map(Row::Event).collect()).await;
     for rows_max in [1, 3, 599, 600, 1_000] {
-        let found = ok("history", case.store.history(key.clone(), rows_max).await);
+        let found = ok("history", case.store.history(key.clone(), rows_max, None).await);
         same(&format!("{rows_max} rows"), &found, &rows[..rows_max.min(600)]);
     }
-    assert_eq!(ok("history", case.store.history(case.key("nobody"), 10).await), Vec::new());
+    assert_eq!(ok("history", case.store.history(case.key("nobody"), 10, None).await), Vec::new());
 }

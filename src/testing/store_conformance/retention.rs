@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Case, CheckFn, event, ok, task};
 use crate::model::{DeadLetterRow, Died, PayloadRow, Place, Row, Shard, TaskKey, Version, Wall};
-use crate::store::{Lookup, Stretch};
+use crate::store::{Forgotten, Lookup, Stretch};
 
 pub(super) const CHECKS: &[(&str, CheckFn)] = &[
     ("a_bucket_that_is_dropped_is_gone_with_its_payloads_and_nothing_else", |case| Box::pin(buckets(case))),
@@ -67,20 +67,24 @@ async fn buckets(case: Case) {
 }
 
 async fn versions(case: &Case, key: &TaskKey) -> Vec<u64> {
-    let history = ok("history", case.store.history(key.clone(), 100).await);
-    let lookup = Lookup { key: key.clone(), first: Version::MIN, last: Version::MAX };
+    let history = ok("history", case.store.history(key.clone(), 100, None).await);
+    let lookup = Lookup { key: key.clone(), first: Version::MIN, last: Version::MAX, listed: Vec::new() };
     let found = ok("lookup", case.store.lookup(vec![lookup]).await);
     let of = |rows: &[crate::model::EventRow]| rows.iter().map(|row| row.version.0).collect::<Vec<_>>();
     assert_eq!(of(&history), of(&found[0]));
     of(&history)
 }
 
+/// All events of a task up to a version.
+fn up_to(key: &TaskKey, version: u64) -> Forgotten {
+    Forgotten { key: key.clone(), up_to: Version(version), listed: None }
+}
+
 async fn events(case: Case) {
     let keys = ["a", "b", "c"].map(|name| case.key(name));
     let rows = keys.iter().flat_map(|key| (1..=5).map(|version| Row::Event(event(key, 10 * version, 1))));
     case.write(rows.collect()).await;
-    let gone =
-        vec![(keys[0].clone(), Version(30)), (keys[1].clone(), Version(50)), (case.key("none"), Version(9))];
+    let gone = vec![up_to(&keys[0], 30), up_to(&keys[1], 50), up_to(&case.key("none"), 9)];
     ok("forget", case.store.forget(gone.clone()).await);
     ok("forget", case.store.forget(gone).await);
     assert_eq!(versions(&case, &keys[0]).await, [50, 40]);
@@ -93,7 +97,7 @@ async fn anew(case: Case) {
     case.write(vec![Row::Event(event(&key, 10, 1))]).await;
     for version in 2..30 {
         // At once: neither hides the other.
-        let forget = case.store.forget(vec![(key.clone(), Version(10 * (version - 1)))]);
+        let forget = case.store.forget(vec![up_to(&key, 10 * (version - 1))]);
         let write = case.store.write(Arc::from(vec![Row::Event(event(&key, 10 * version, 1))]));
         let (forgotten, written) = futures::join!(forget, write);
         ok("forget", forgotten);

@@ -125,7 +125,7 @@ async fn an_event_row(case: Case) {
     row.cancel_remembered = None;
     row.reason = Some("because of 'x' \u{1F980}".to_owned());
     case.write(vec![Row::Event(row.clone())]).await;
-    same("history", &ok("history", case.store.history(key, 10).await), &[row]);
+    same("history", &ok("history", case.store.history(key, 10, None).await), &[row]);
 }
 
 async fn sending_again(case: Case) {
@@ -140,7 +140,7 @@ async fn sending_again(case: Case) {
         case.write(rows.clone()).await;
     }
     same("slice", &case.pages(shard, nth(0), nth(20), 1_000).await.0, &facts);
-    same("history", &ok("history", case.store.history(key.clone(), 10).await), &[event(&key, 100, 1)]);
+    same("history", &ok("history", case.store.history(key.clone(), 10, None).await), &[event(&key, 100, 1)]);
 }
 
 async fn a_full_request(case: Case) {
@@ -159,7 +159,7 @@ async fn a_full_request(case: Case) {
     let (from, to) = (place(BASE, 0), place(BASE.plus_ms(bucket_ms * 20), 0));
     same("slice", &case.pages(shard, from, to, 100).await.0, &facts);
     for event in events {
-        same("history", &ok("history", case.store.history(event.key.clone(), 2).await), &[event]);
+        same("history", &ok("history", case.store.history(event.key.clone(), 2, None).await), &[event]);
     }
 }
 
@@ -231,7 +231,7 @@ async fn names(case: Case) {
     }
     case.write(rows).await;
     for (n, key) in keys.iter().enumerate() {
-        let found = ok("history", case.store.history(key.clone(), 10_000).await);
+        let found = ok("history", case.store.history(key.clone(), 10_000, None).await);
         let mine: Vec<_> = found
             .into_iter()
             .filter(|row| (version(0)..version(keys.len())).contains(&row.version.0))

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::{BASE, Case, CheckFn, ok};
-use crate::model::{Epoch, Generation, IdsRow, OriginMark, Progress, Segment, Shard, Told, Wall, limits};
+use crate::model::{
+    Epoch, Generation, IdsRow, OriginMark, Progress, Segment, Shard, Told, Version, Wall, limits,
+};
 use crate::store::{Cluster, Instance};
 
 pub(super) const CHECKS: &[(&str, CheckFn)] = &[
@@ -34,6 +36,8 @@ fn progress(epoch: u64, next_offset: u64) -> Progress {
         marks: BTreeMap::from([(Shard(7), mark)]),
         told: Some(Told { next_offset: 12, own: Wall(7_000), before: Some(Wall(5_000)) }),
         ids_from: Some(next_offset).filter(|offset| offset % 2 == 1),
+        ids_are_all: next_offset % 3 == 1,
+        ends: vec![Version(7)],
     }
 }
 

@@ -85,6 +85,7 @@ impl<'a> Event<'a> {
             cancel_remembered: self.cancel_remembered.map(Wall),
             reason: self.reason.map(|text| text.0.into_owned()),
             is_first: false,
+            is_listed: false,
         })
     }
 }
@@ -95,7 +96,8 @@ impl<'a> Event<'a> {
 ///
 /// 1: starts and ends may lie in packs; who does not read them would run tasks again.
 /// 2: tasks may too; who looks for packs where tasks have rows would not find all of them.
-const READER: u32 = 2;
+/// 3: events may; who looks for them by their ids alone would run tasks again, and who gives the list of ids up would lose them.
+const READER: u32 = 3;
 
 /// A row of `shard_progress`.
 #[derive(Serialize, Deserialize)]
@@ -117,9 +119,13 @@ pub(super) struct Progress<'a> {
     marks: Vec<Mark>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     told: Option<Told>,
-    /// A build that does not know it loses it: then every id is looked up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ids_from: Option<u64>,
+    /// Not there = they are all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ids_are_all: Option<bool>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    ends: Vec<u64>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -168,6 +174,8 @@ impl<'a> Progress<'a> {
                 before: told.before.map(|before| before.0),
             }),
             ids_from: progress.ids_from,
+            ids_are_all: Some(progress.ids_are_all).filter(|are_all| !are_all),
+            ends: progress.ends.iter().map(|end| end.0).collect(),
         }
     }
 
@@ -198,6 +206,8 @@ impl<'a> Progress<'a> {
                 before: told.before.map(Wall),
             }),
             ids_from: self.ids_from,
+            ids_are_all: self.ids_are_all.unwrap_or(true),
+            ends: self.ends.into_iter().map(Version).collect(),
         })
     }
 }

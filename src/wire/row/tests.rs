@@ -202,6 +202,7 @@ fn event_row() -> impl Strategy<Value = EventRow> {
             cancel_remembered,
             reason,
             is_first: false,
+            is_listed: false,
         },
     )
 }
@@ -238,9 +239,9 @@ fn progress() -> impl Strategy<Value = Progress> {
     let late = of(segment());
     let told = (any::<u64>(), wall(), of(wall()));
     let told = of(told.prop_map(|(next_offset, own, before)| Told { next_offset, own, before }));
-    (any::<(u64, u32, String, u64, Option<u32>, Option<u64>)>(), wall(), late, marks, told).prop_map(
-        |(columns, watermark, late, marks, told)| {
-            let (epoch, generation, topic_id, next_offset, leader_epoch, ids_from) = columns;
+    (any::<(u64, u32, String, u64, Option<u32>, Option<u64>, Option<u64>)>(), wall(), late, marks, told)
+        .prop_map(|(columns, watermark, late, marks, told)| {
+            let (epoch, generation, topic_id, next_offset, leader_epoch, ids_from, end) = columns;
             Progress {
                 epoch: Epoch(epoch),
                 generation: Generation(generation),
@@ -252,9 +253,10 @@ fn progress() -> impl Strategy<Value = Progress> {
                 marks,
                 told,
                 ids_from,
+                ids_are_all: end.is_some_and(|end| end % 2 == 0),
+                ends: end.map(Version).into_iter().collect(),
             }
-        },
-    )
+        })
 }
 
 proptest! {
@@ -390,6 +392,6 @@ fn a_progress_row_of_a_newer_build_is_read_unless_it_forbids_that() {
     let plain = decode_progress(Epoch(3), row("").as_bytes()).unwrap();
     let newer = row(r#""a_field_of_later":{"x":[1]},"#);
     assert_eq!(decode_progress(Epoch(3), newer.as_bytes()).unwrap(), plain);
-    let refused = decode_progress(Epoch(3), row(r#""reader":3,"#).as_bytes()).unwrap_err().to_string();
+    let refused = decode_progress(Epoch(3), row(r#""reader":4,"#).as_bytes()).unwrap_err().to_string();
     assert!(refused.contains("progress of epoch 3") && refused.contains("run the newer build"), "{refused}");
 }

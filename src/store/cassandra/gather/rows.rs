@@ -1,10 +1,8 @@
 //! Rows of few partitions, and keys that are looked up.
 
-use super::super::columns::Columns;
+use super::super::columns::{Columns, EventColumns};
 use super::super::lookup::Newest;
-use super::super::write::{
-    DueRow, EVENTS_BYTES_MAX, EVENTS_ROWS_MAX, EventColumns, Request, event_bytes, send_batch,
-};
+use super::super::write::{DueRow, EVENTS_BYTES_MAX, EVENTS_ROWS_MAX, Request, event_bytes, send_batch};
 use super::super::{Shared, lookup};
 use super::{Small, Weight};
 use crate::model::{EventRow, TaskKey, Version};

@@ -43,6 +43,11 @@ const ALL: &[Migration] = &[
         name: "event_ids",
         text: include_str!("../../../../schemas/cassandra/0007_event_ids.cql"),
     },
+    Migration {
+        version: 8,
+        name: "event_pack",
+        text: include_str!("../../../../schemas/cassandra/0008_event_pack.cql"),
+    },
 ];
 
 /// All of them, in order.

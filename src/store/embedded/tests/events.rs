@@ -9,7 +9,7 @@ use super::{Database, Options, directory, open};
 use crate::model::{EventRow, Row, TaskKey, Version};
 use crate::store::embedded::meta::Staged;
 use crate::store::embedded::{Batch, EmbeddedStore, Encoded, encode, events, keys, tag};
-use crate::store::{Lookup, Packs, Store};
+use crate::store::{Forgotten, Lookup, Packs, Store};
 use crate::testing::store_conformance::{self, lookups::wanted};
 use crate::wire::row;
 
@@ -50,7 +50,7 @@ fn round() -> impl Strategy<Value = Round> {
 }
 
 fn lookup(task: usize, first: u64, last: u64) -> Lookup {
-    Lookup { key: key(task), first: Version(first), last: Version(last) }
+    Lookup { key: key(task), first: Version(first), last: Version(last), listed: Vec::new() }
 }
 
 async fn look_up(store: &EmbeddedStore, tasks: &[usize], first: u64, last: u64) -> Vec<Vec<EventRow>> {
@@ -69,7 +69,7 @@ async fn play(store: &EmbeddedStore, model: &BTreeSet<(usize, u64, u64)>, round:
         store.write([Row::Event(row)].into())
     });
     let forgets =
-        round.forget.iter().map(|(task, version)| store.forget(vec![(key(*task), Version(*version))]));
+        round.forget.iter().map(|(task, version)| store.forget(forgets(*task..*task + 1, *version)));
     let looked_up = round.meanwhile.iter().map(|task| look_up(store, std::slice::from_ref(task), 0, 9));
     let (put, forgotten, _) = futures::join!(join_all(puts), join_all(forgets), join_all(looked_up));
     assert!(put.into_iter().chain(forgotten).all(|answer| answer.is_ok()));
@@ -80,7 +80,7 @@ async fn check(store: &EmbeddedStore, model: &BTreeSet<(usize, u64, u64)>) {
     for task in 0..TASKS {
         let all = wanted(&rows, &lookup(task, 0, 9));
         for rows_max in [0, 1, 2, 100] {
-            let found = store.history(key(task), rows_max).await.expect("it answers");
+            let found = store.history(key(task), rows_max, None).await.expect("it answers");
             assert_eq!(found, all[..rows_max.min(all.len())], "history of {task}");
         }
         for (first, last) in [(0, 9), (3, 4), (2, 6), (5, 3)] {
@@ -227,10 +227,10 @@ async fn events_of_an_earlier_build_are_read_and_forgotten() {
     let mut model = BTreeSet::from([(0, 2, 1), (0, 4, 1)]);
     check(&store, &model).await;
     store.write([Row::Event(event(0, 5, 1))].into()).await.expect("it is written");
-    store.forget(vec![(key(0), Version(2))]).await.expect("they are forgotten");
+    store.forget(forgets(0..1, 2)).await.expect("they are forgotten");
     model = BTreeSet::from([(0, 4, 1), (0, 5, 1)]);
     check(&store, &model).await;
-    store.forget(vec![(key(0), Version(9))]).await.expect("they are forgotten");
+    store.forget(forgets(0..1, 9)).await.expect("they are forgotten");
     check(&store, &BTreeSet::new()).await;
     store.write([Row::Event(event(0, 6, 1))].into()).await.expect("it is written");
     check(&store, &BTreeSet::from([(0, 6, 1)])).await;
@@ -280,10 +280,7 @@ async fn of_a_pack_what_is_forgotten_is_gone_and_the_rest_stays() {
     for (forgotten, version, left) in
         [(0..2, 1, 2), (2..3, 0, 2), (1..2, 1, 2), (2..TASKS - 1, 5, 2), (0..TASKS, 1, 0)]
     {
-        store
-            .forget(forgotten.clone().map(|task| (key(task), Version(version))).collect())
-            .await
-            .expect("forgotten");
+        store.forget(forgets(forgotten.clone(), version)).await.expect("forgotten");
         model.retain(|(task, v, _)| !forgotten.contains(task) || *v > version);
         assert_eq!(rows(&store)[1], left, "after {forgotten:?}");
         check(&store, &model).await;
@@ -354,8 +351,8 @@ async fn a_pack_that_cannot_be_read_is_named() {
     );
 }
 
-fn forgets(tasks: std::ops::Range<usize>, version: u64) -> Vec<(TaskKey, Version)> {
-    tasks.map(|task| (key(task), Version(version))).collect()
+fn forgets(tasks: std::ops::Range<usize>, version: u64) -> Vec<Forgotten> {
+    tasks.map(|task| Forgotten { key: key(task), up_to: Version(version), listed: None }).collect()
 }
 
 #[tokio::test]
