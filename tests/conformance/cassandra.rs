@@ -222,7 +222,7 @@ async fn store_of(keyspace: &Keyspace) -> (Cassandra, Vec<Row>) {
     (store, rows)
 }
 
-fn event_of(key: &TaskKey) -> EventRow {
+pub(crate) fn event_of(key: &TaskKey) -> EventRow {
     EventRow {
         key: key.clone(),
         version: Version(5),

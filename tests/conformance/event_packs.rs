@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use dueline::model::{
-    Decision, Epoch, EventRow, Generation, IdsRow, Print, Progress, QueueName, Row, Shard, TaskId, TaskKey,
-    Version, Wall, home_shard, limits,
+    Epoch, EventRow, Generation, IdsRow, Print, Progress, QueueName, Row, Shard, TaskId, TaskKey, Version,
+    Wall, home_shard, limits,
 };
 use dueline::store::cassandra::Cassandra;
 use dueline::store::{Error, Forgotten, Lookup, Store};
 use dueline::testing::rng::Rng;
 use dueline::testing::store_conformance::Run;
 
-use super::cassandra::{Keyspace, in_keyspace};
+use super::cassandra::{Keyspace, event_of, in_keyspace};
 
 const SHARDS: u32 = 64;
 const KEYS: usize = 60;
@@ -31,22 +31,8 @@ fn home(key: &TaskKey) -> Shard {
 }
 
 fn event(key: &TaskKey, version: Version, epoch: u64) -> EventRow {
-    EventRow {
-        key: key.clone(),
-        version,
-        epoch: Epoch(epoch),
-        shard: home(key),
-        verb: Arc::from("cancel"),
-        content_hash: [1; 16],
-        event_id_hash: None,
-        appended: Wall(1_900_000_000_000),
-        decision: Decision::Unknown,
-        current: None,
-        cancel_remembered: None,
-        reason: Some(format!("a line\nand \"another\" of {} in {epoch}", version.0)),
-        is_first: false,
-        is_listed: false,
-    }
+    let reason = Some(format!("a line\nand \"another\" of {} in {epoch}", version.0));
+    EventRow { version, epoch: Epoch(epoch), shard: home(key), reason, ..event_of(key) }
 }
 
 fn first(key: &TaskKey, version: Version) -> EventRow {

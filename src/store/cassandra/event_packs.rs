@@ -20,9 +20,9 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use scylla::serialize::row::SerializeRow;
 use scylla::statement::prepared::PreparedStatement;
 
+use super::Shared;
+use super::ids::{self, send};
 use super::singles::{Pages, number_column, progress, rows, shard_column};
-use super::write::{EVENT_PACK_ROWS_MAX, send_batch};
-use super::{Shared, ids};
 use crate::model::{EventRow, IdsRow, Print, Shard, TaskKey, Version, home_shard, limits};
 use crate::store::Error;
 use crate::wire::row as codec;
@@ -313,15 +313,4 @@ async fn forget_of_cell(
     // The packs first: without its notes what is left of one would come back.
     send(shared, &shared.statements.event_pack_delete, of_packs.collect()).await?;
     send(shared, &shared.statements.event_pack_delete, of_notes.collect()).await
-}
-
-async fn send<V: SerializeRow>(
-    shared: &Shared,
-    statement: &PreparedStatement,
-    rows: Vec<V>,
-) -> Result<(), Error> {
-    for rows in rows.chunks(EVENT_PACK_ROWS_MAX) {
-        send_batch(shared, rows.iter().map(|row| (statement, row))).await?;
-    }
-    Ok(())
 }

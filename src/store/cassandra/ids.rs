@@ -51,7 +51,8 @@ fn key_of(row: &IdsRow) -> Result<(i32, i64, i64), Error> {
     Ok((shard_column(row.shard), number_column(row.chunk)?, number_column(row.epoch.0)?))
 }
 
-async fn send<V: SerializeRow>(
+/// Sends rows of one partition with a statement, in batches side by side.
+pub(super) async fn send<V: SerializeRow>(
     shared: &Shared,
     statement: &PreparedStatement,
     rows: Vec<V>,

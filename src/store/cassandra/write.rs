@@ -37,8 +37,6 @@ use crate::wire::row as codec;
 pub(super) const FACTS_ROWS_MAX: usize = 100;
 /// Bytes of row data of one batch of facts.
 pub(super) const FACTS_BYTES_MAX: usize = 256 * 1024;
-/// Rows of one batch of packed events.
-pub(super) const EVENT_PACK_ROWS_MAX: usize = 100;
 /// Keys of one batch of events: the server warns above 10.
 pub(super) const EVENTS_ROWS_MAX: usize = 10;
 /// Bytes of one batch of events: the server warns above 5 KiB.
@@ -274,7 +272,7 @@ fn plan<'a>(
     }
     for packs in packed_events.packs.into_values() {
         let packs = packs.into_iter().map(|(index, columns)| (index, DueRow::EventPack(columns))).collect();
-        let parts = split(packs, EVENT_PACK_ROWS_MAX, FACTS_BYTES_MAX, DueRow::bytes);
+        let parts = split(packs, FACTS_ROWS_MAX, FACTS_BYTES_MAX, DueRow::bytes);
         requests.extend(parts.into_iter().map(Request::Facts));
     }
     for facts in partitions.into_values() {
