@@ -119,6 +119,8 @@ pub struct Options {
     pub timing: Timing,
     /// How far ahead tasks are loaded, in milliseconds.
     pub look_ahead_ms: i64,
+    /// How long the end of an attempt that nobody waits for may wait for a start to go along with, in milliseconds.
+    pub ends_wait_ms: u64,
     /// Same content within this time is a repeat, in milliseconds.
     pub repeat_window_ms: i64,
     /// Time between progress rows, in milliseconds.
@@ -150,6 +152,7 @@ impl Options {
             instance: Arc::from(instance),
             timing: Timing::default(),
             look_ahead_ms: limits::LOOK_AHEAD_MS,
+            ends_wait_ms: limits::ENDS_WAIT_MS,
             repeat_window_ms: limits::REPEAT_WINDOW_MS,
             progress_ms: 200,
             watermark_ms: 10_000,
@@ -371,8 +374,9 @@ impl Engine {
         let leased = self.ownership.valid(self.now.boot);
         let lease = [self.ownership.timeout(self.now.boot), self.leave_timeout(), self.let_go_at];
         let lease = lease.into_iter().chain([self.outbox.next_send()]);
-        let sent = [self.attempts.next_deadline(), self.attempts.next_stop(), self.writes.next_retry(leased)];
-        let always = lease.chain(sent);
+        let writes = [self.writes.next_retry(leased), self.writes.next_alone(self.now.boot)];
+        let sent = [self.attempts.next_deadline(), self.attempts.next_stop()];
+        let always = lease.chain(sent).chain(writes);
         let active = [self.window_timeout(), self.queues.next_backoff(), self.parked.next()]
             .map(|at| self.boot_when(at));
         let loading = [self.load_retry, self.press_timeout(), self.late.next_retry()];

@@ -356,6 +356,7 @@ fn options_of(config: &Config) -> runtime::Options {
         events_bytes: config.limits.events_bytes,
         ids_in_memory: config.limits.ids_in_memory,
         look_ahead_ms: limits::LOOK_AHEAD_MS,
+        ends_wait_ms: limits::ENDS_WAIT_MS,
         repeat_window_ms: i64::try_from(config.retention.repeat_window_ms).unwrap_or(i64::MAX),
         history_ms: config.retention.history_ms,
         collections: Arc::new(config.collections.clone()),

@@ -93,6 +93,8 @@ pub struct Options {
     pub ids_in_memory: usize,
     /// How far ahead tasks are loaded, in milliseconds.
     pub look_ahead_ms: i64,
+    /// How long the end of an attempt that nobody waits for may wait for a start to go along with, in milliseconds.
+    pub ends_wait_ms: u64,
     /// Same content within this time is a repeat, in milliseconds.
     pub repeat_window_ms: i64,
     /// What is finished is kept for so long, in milliseconds; more than the time before.
@@ -427,6 +429,7 @@ impl Service {
         engine::Options {
             timing: shared.options.timing,
             look_ahead_ms: shared.options.look_ahead_ms,
+            ends_wait_ms: shared.options.ends_wait_ms,
             repeat_window_ms: shared.options.repeat_window_ms,
             publishes: shared.options.task_events || shared.options.dead_letters,
             policies: Arc::new(policies),

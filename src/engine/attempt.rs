@@ -86,6 +86,10 @@ pub(super) struct Attempts {
 }
 
 const PAYLOAD_RETRY_MS: i64 = 1_000;
+/// After it has become ready, a task has its slot and its start is about to be sent, in milliseconds.
+const START_COMES_MS: u64 = 3;
+/// Of so many tasks that come next it is known whether one is of the queue whose end would wait.
+const COMING_MAX: usize = 8;
 
 impl Attempts {
     /// Whether nothing is under way. Of a lost call there is nothing more to be heard once its shard was let go: the next
@@ -433,12 +437,35 @@ impl Engine {
             self.observe(Observation::AttemptEnded { key, handler, outcome, run_ms });
         }
         let Some(reason) = ended.closed else {
-            return self.push_fact(place, Fact::Ended(ended), Purpose::Ended(seq));
+            let waits_until = self.end_waits_until(&ended, &key.queue);
+            let (fact, purpose) = (Fact::Ended(ended), Purpose::Ended(seq));
+            return match waits_until {
+                Some(until) => self.push_patient_fact(place, fact, purpose, until),
+                None => self.push_fact(place, fact, purpose),
+            };
         };
         let (at, error) = (ended.at, ended.error.clone());
         let death = Death { seq, at, key: key.clone(), content, reason, attempts, error, marked };
         self.push_death(place, Fact::Ended(ended), death, Purpose::Ended(seq));
         self.observe(Observation::Closed { reason, key, handler });
+    }
+
+    /// Until when the end of an attempt may wait for the start of another task to go along with: where one is about to become
+    /// ready, and nobody waits for the end or is about to.
+    fn end_waits_until(&self, ended: &Ended, queue: &QueueName) -> Option<Boot> {
+        let has_more = self.queues.by_name.get(queue).is_some_and(|queue| queue.len() > 1);
+        if ended.outcome != Outcome::Succeeded || has_more || self.late.has(queue) || !self.may_start() {
+            return None;
+        }
+        let first = self.window.coming().next()?.ready_at;
+        let wait_ms = first.ms_since(self.now.wall) + START_COMES_MS;
+        if wait_ms > self.options.ends_wait_ms {
+            return None;
+        }
+        let until = first.plus_ms(2 * START_COMES_MS as i64);
+        let near = self.window.coming().take(COMING_MAX).take_while(|place| place.ready_at <= until);
+        let mut near = near.filter_map(|place| self.window.get(place));
+        near.all(|task| task.key.queue != *queue).then(|| self.now.boot.plus_ms(wait_ms))
     }
 
     pub(super) fn end_written(&mut self, seq: u64) {

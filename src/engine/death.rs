@@ -52,6 +52,13 @@ impl Engine {
         self.writes.push(Row::Fact(row), purpose);
     }
 
+    /// The same, and it may wait for others until then.
+    pub(super) fn push_patient_fact(&mut self, place: Place, fact: Fact, purpose: Purpose, until: Boot) {
+        self.will_be_told(&fact);
+        let row = FactRow { shard: self.options.shard, place, fact };
+        self.writes.push_patient(Row::Fact(row), purpose, until);
+    }
+
     /// Puts the last fact about a task that dies on record, behind its dead letter, and behind the stop of its queue.
     pub(super) fn push_death(&mut self, place: Place, fact: Fact, death: Death, purpose: Purpose) {
         let shard = self.options.shard;

@@ -84,6 +84,10 @@ impl Engine {
         task.key.queue.clone_from(&name);
         let queue = entry.or_default();
         queue.insert(due_at, place);
+        if !queue.busy.is_empty() {
+            // It waits for the end of what is under way.
+            self.writes.hurry();
+        }
         if held {
             queue.busy.insert(place);
         }

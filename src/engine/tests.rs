@@ -2,6 +2,7 @@
 //! parts.
 
 mod decisions;
+mod ends;
 mod fairness;
 mod folding;
 mod gates;

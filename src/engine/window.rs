@@ -263,9 +263,14 @@ impl Window {
         places
     }
 
+    /// The tasks that become ready next, in this order.
+    pub(super) fn coming(&self) -> impl Iterator<Item = Place> + '_ {
+        self.order.range(self.ready_to..).copied()
+    }
+
     /// When the next task becomes ready.
     pub(super) fn next_ready(&self) -> Option<Wall> {
-        self.order.range(self.ready_to..).next().map(|place| place.ready_at)
+        self.coming().next().map(|place| place.ready_at)
     }
 
     /// The idle task at the far end, while the budget is exceeded or it lies beyond the cursor. One that is under way

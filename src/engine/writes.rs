@@ -4,6 +4,9 @@
 //! is idle and grow with the load. What is not acknowledged is sent again, the same bytes, until it is: after a growing wait
 //! with chance in it, so that shards do not come in step, and one request at a time while the store answers none, so that
 //! what it cannot take is not multiplied. The first request of an intake batch is not held up: there are few.
+//!
+//! An end that nobody waits for goes along with a start that is about to come: at a handful of tasks a second nothing else
+//! would gather, and client and server pay by the request.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -66,6 +69,8 @@ pub(super) struct Writes {
     /// Rows that wait, and what they are for: so many each, which travel in one request.
     waiting: VecDeque<Row>,
     purposes: VecDeque<(usize, Purpose)>,
+    /// Until when all that waits may wait for more.
+    patient_until: Option<Boot>,
     requests: BTreeMap<u64, Request>,
     /// Requests in a row that the store did not answer.
     unanswered: u32,
@@ -79,6 +84,7 @@ const RESEND_MS_MAX: u64 = 5_000;
 impl Writes {
     /// A row that means something by itself.
     pub(super) fn push(&mut self, row: Row, purpose: Purpose) {
+        self.hurry();
         self.waiting.push_back(row);
         self.purposes.push_back((1, purpose));
     }
@@ -86,8 +92,26 @@ impl Writes {
     /// Rows that mean something only when all of them are stored.
     pub(super) fn push_all(&mut self, rows: Vec<Row>, purpose: Purpose) {
         debug_assert!(!rows.is_empty(), "nobody would answer for {purpose:?}");
+        self.hurry();
         self.purposes.push_back((rows.len(), purpose));
         self.waiting.extend(rows);
+    }
+
+    /// A row that may wait for others, at most until then.
+    pub(super) fn push_patient(&mut self, row: Row, purpose: Purpose, until: Boot) {
+        let before = if self.waiting.is_empty() { Some(until) } else { self.patient_until };
+        self.push(row, purpose);
+        self.patient_until = before.map(|before| before.min(until));
+    }
+
+    /// What waits goes as soon as it can.
+    pub(super) fn hurry(&mut self) {
+        self.patient_until = None;
+    }
+
+    /// When what may wait for others goes without them.
+    pub(super) fn next_alone(&self, now: Boot) -> Option<Boot> {
+        self.patient_until.filter(|until| *until > now)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -167,12 +191,16 @@ impl Writes {
         self.requests.values().filter(|request| !request.is_batch()).count()
     }
 
-    fn next_group(&mut self, leased: bool) -> Option<(Arc<[Row]>, Vec<Purpose>)> {
+    fn next_group(&mut self, now: Boot, leased: bool) -> Option<(Arc<[Row]>, Vec<Purpose>)> {
         let tells = |request: &Request| request.may_go(leased) || request.is_under_way();
         if self.is_silent() && self.requests.values().any(tells) {
             return None;
         }
-        if self.waiting.is_empty() || self.facts_under_way() >= limits::WRITES_IN_FLIGHT_MAX {
+        let waits_for_others = self.next_alone(now).is_some();
+        if self.waiting.is_empty()
+            || waits_for_others
+            || self.facts_under_way() >= limits::WRITES_IN_FLIGHT_MAX
+        {
             return None;
         }
         let (mut rows, mut purposes) =
@@ -200,9 +228,12 @@ impl Engine {
                 self.not_started(seq);
             }
         }
+        if !self.may_call() || !self.ownership.assigned() {
+            self.writes.hurry();
+        }
         let now = self.now.boot;
         let leased = self.ownership.valid(now) || planted!(GroupWithoutLease);
-        while let Some((rows, purposes)) = self.writes.next_group(leased) {
+        while let Some((rows, purposes)) = self.writes.next_group(now, leased) {
             self.send_rows(rows, purposes);
         }
         let (is_silent, mut is_probing) = (self.writes.is_silent(), self.writes.is_probing());

@@ -26,6 +26,8 @@ pub const EVENTS_AT_ONCE_BYTES: usize = 4 * 1024 * 1024;
 pub const EVENTS_AT_ONCE: usize = 500;
 /// How long the first of fewer waits for others, in milliseconds.
 pub const EVENTS_WAIT_MS: u64 = 100;
+/// How long the end of an attempt that nobody waits for waits for a start to go along with, in milliseconds.
+pub const ENDS_WAIT_MS: u64 = 20;
 /// How far ahead of now a shard loads tasks, in milliseconds.
 pub const LOOK_AHEAD_MS: i64 = 120_000;
 /// Ids with events on record that an instance knows of in memory, some thirteen bytes each (default of `limits.ids_in_memory`).

@@ -406,6 +406,8 @@ fn options(handlers: &BTreeMap<HandlerName, (Arc<dyn Dispatch>, Policy)>) -> eng
         },
         policies: Arc::new(policies.collect()),
         look_ahead_ms: 10 * YEAR_MS as i64,
+        // What has run is on record at that very moment.
+        ends_wait_ms: 0,
         watermark_ms: 10 * YEAR_MS,
         ..engine::Options::new(SHARD, 1, "test")
     }

@@ -98,6 +98,7 @@ async fn start_with(
             collections: Arc::default(),
             group: "dueline".into(),
             look_ahead_ms: limits::LOOK_AHEAD_MS,
+            ends_wait_ms: limits::ENDS_WAIT_MS,
             repeat_window_ms: limits::REPEAT_WINDOW_MS,
             prefix: "dueline".into(),
             sole_owner: true,

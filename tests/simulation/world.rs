@@ -354,6 +354,8 @@ impl World {
             at.jumps += 1;
         }
         self.release_held(instance);
+        // What was to be granted meanwhile was not.
+        self.grant_in_time(instance);
     }
 
     fn release_held(&mut self, instance: usize) {

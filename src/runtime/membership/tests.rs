@@ -61,6 +61,7 @@ async fn started(dir: &Path, timing: Timing, before: Option<Bump>) -> Service {
         collections: Default::default(),
         group: "dueline".into(),
         look_ahead_ms: limits::LOOK_AHEAD_MS,
+        ends_wait_ms: limits::ENDS_WAIT_MS,
         repeat_window_ms: limits::REPEAT_WINDOW_MS,
         prefix: "dueline".into(),
         sole_owner: true,
