@@ -374,9 +374,9 @@ impl Engine {
         let leased = self.ownership.valid(self.now.boot);
         let lease = [self.ownership.timeout(self.now.boot), self.leave_timeout(), self.let_go_at];
         let lease = lease.into_iter().chain([self.outbox.next_send()]);
-        let writes = [self.writes.next_retry(leased), self.writes.next_alone(self.now.boot)];
-        let sent = [self.attempts.next_deadline(), self.attempts.next_stop()];
-        let always = lease.chain(sent).chain(writes);
+        let writes = self.writes.next_send(self.now.boot, leased);
+        let sent = [self.attempts.next_deadline(), self.attempts.next_stop(), writes];
+        let always = lease.chain(sent);
         let active = [self.window_timeout(), self.queues.next_backoff(), self.parked.next()]
             .map(|at| self.boot_when(at));
         let loading = [self.load_retry, self.press_timeout(), self.late.next_retry()];

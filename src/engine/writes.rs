@@ -109,8 +109,17 @@ impl Writes {
         self.patient_until = None;
     }
 
+    /// When something is to be sent that waits for time alone.
+    pub(super) fn next_send(&self, now: Boot, leased: bool) -> Option<Boot> {
+        let retry = self.next_retry(leased);
+        match self.next_alone(now) {
+            None => retry,
+            Some(alone) => Some(retry.map_or(alone, |retry| retry.min(alone))),
+        }
+    }
+
     /// When what may wait for others goes without them.
-    pub(super) fn next_alone(&self, now: Boot) -> Option<Boot> {
+    fn next_alone(&self, now: Boot) -> Option<Boot> {
         self.patient_until.filter(|until| *until > now)
     }
 
@@ -171,7 +180,7 @@ impl Writes {
     }
 
     /// When something that failed is to be sent again, under a lease or without.
-    pub(super) fn next_retry(&self, leased: bool) -> Option<Boot> {
+    fn next_retry(&self, leased: bool) -> Option<Boot> {
         if self.is_probing() {
             return None;
         }
@@ -222,13 +231,14 @@ impl Writes {
 
 impl Engine {
     pub(super) fn flush_writes(&mut self) {
+        let may_call = self.may_call();
         // The next owner may have read what such a start would open again.
-        if !self.may_call() {
+        if !may_call {
             for seq in self.writes.take_back_starts() {
                 self.not_started(seq);
             }
         }
-        if !self.may_call() || !self.ownership.assigned() {
+        if !may_call || !self.ownership.assigned() {
             self.writes.hurry();
         }
         let now = self.now.boot;
