@@ -438,11 +438,7 @@ impl Engine {
         }
         let Some(reason) = ended.closed else {
             let waits_until = self.end_waits_until(&ended, &key.queue);
-            let (fact, purpose) = (Fact::Ended(ended), Purpose::Ended(seq));
-            return match waits_until {
-                Some(until) => self.push_patient_fact(place, fact, purpose, until),
-                None => self.push_fact(place, fact, purpose),
-            };
+            return self.push_patient_fact(place, Fact::Ended(ended), Purpose::Ended(seq), waits_until);
         };
         let (at, error) = (ended.at, ended.error.clone());
         let death = Death { seq, at, key: key.clone(), content, reason, attempts, error, marked };

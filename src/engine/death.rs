@@ -47,13 +47,17 @@ const RETRY_MS: u64 = 500;
 
 impl Engine {
     pub(super) fn push_fact(&mut self, place: Place, fact: Fact, purpose: Purpose) {
-        self.will_be_told(&fact);
-        let row = FactRow { shard: self.options.shard, place, fact };
-        self.writes.push(Row::Fact(row), purpose);
+        self.push_patient_fact(place, fact, purpose, None);
     }
 
     /// The same, and it may wait for others until then.
-    pub(super) fn push_patient_fact(&mut self, place: Place, fact: Fact, purpose: Purpose, until: Boot) {
+    pub(super) fn push_patient_fact(
+        &mut self,
+        place: Place,
+        fact: Fact,
+        purpose: Purpose,
+        until: Option<Boot>,
+    ) {
         self.will_be_told(&fact);
         let row = FactRow { shard: self.options.shard, place, fact };
         self.writes.push_patient(Row::Fact(row), purpose, until);

@@ -89,19 +89,19 @@ impl Writes {
         self.purposes.push_back((1, purpose));
     }
 
+    /// The same, and it may wait for others, at most until then.
+    pub(super) fn push_patient(&mut self, row: Row, purpose: Purpose, until: Option<Boot>) {
+        let before = if self.waiting.is_empty() { until } else { self.patient_until };
+        self.push(row, purpose);
+        self.patient_until = before.zip(until).map(|(before, until)| before.min(until));
+    }
+
     /// Rows that mean something only when all of them are stored.
     pub(super) fn push_all(&mut self, rows: Vec<Row>, purpose: Purpose) {
         debug_assert!(!rows.is_empty(), "nobody would answer for {purpose:?}");
         self.hurry();
         self.purposes.push_back((rows.len(), purpose));
         self.waiting.extend(rows);
-    }
-
-    /// A row that may wait for others, at most until then.
-    pub(super) fn push_patient(&mut self, row: Row, purpose: Purpose, until: Boot) {
-        let before = if self.waiting.is_empty() { Some(until) } else { self.patient_until };
-        self.push(row, purpose);
-        self.patient_until = before.map(|before| before.min(until));
     }
 
     /// What waits goes as soon as it can.
@@ -111,11 +111,7 @@ impl Writes {
 
     /// When something is to be sent that waits for time alone.
     pub(super) fn next_send(&self, now: Boot, leased: bool) -> Option<Boot> {
-        let retry = self.next_retry(leased);
-        match self.next_alone(now) {
-            None => retry,
-            Some(alone) => Some(retry.map_or(alone, |retry| retry.min(alone))),
-        }
+        [self.next_retry(leased), self.next_alone(now)].into_iter().flatten().min()
     }
 
     /// When what may wait for others goes without them.

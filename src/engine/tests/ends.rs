@@ -3,12 +3,9 @@
 use std::sync::Arc;
 
 use super::rig::Rig;
-use crate::engine::{CallEnd, Input, fold};
-use crate::model::{Fact, FactRow, Outcome, Place, Row, TaskState, Version, limits};
-
-fn state(rig: &Rig, place: Place) -> TaskState {
-    fold(rig.facts[&place].iter(), Version::MAX).state()
-}
+use super::running::state;
+use crate::engine::{CallEnd, Input};
+use crate::model::{Fact, FactRow, Outcome, Row, TaskState, limits};
 
 /// The rows of what is sent within so many milliseconds, by request.
 fn sent_within(rig: &mut Rig, ms: u64) -> Vec<Arc<[Row]>> {

@@ -10,7 +10,7 @@ fn of(outcome: Outcome) -> CallEnd {
     CallEnd::of(outcome)
 }
 
-fn state(rig: &Rig, place: Place) -> TaskState {
+pub(super) fn state(rig: &Rig, place: Place) -> TaskState {
     fold(rig.facts[&place].iter(), Version::MAX).state()
 }
 
